@@ -1,4 +1,4 @@
-//! Any text as the reply of a model: what is accepted means the same when it is written down and read again.
+//! Parses any text as the reply of a model: what is accepted means the same after it is serialized and parsed again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

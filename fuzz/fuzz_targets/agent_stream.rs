@@ -1,4 +1,5 @@
-//! Any bytes as what an agent prints: every reader takes them without a panic, keeps little, and says only plain text.
+//! Parses any bytes as the output of an agent: every reader takes them without a panic, keeps little, and returns
+//! only plain text.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,7 +12,7 @@ fuzz_target!(|input: &[u8]| {
     let text = String::from_utf8_lossy(input);
     for agent in all() {
         let (mut reader, mut lines) = (agent.reader(), LineSplitter::default());
-        // In pieces, as output comes.
+        // In pieces, as output arrives.
         for piece in input.chunks(97) {
             lines.push(piece, |line| reader.read_line(line).iter().for_each(plain));
         }
@@ -40,8 +41,8 @@ fn plain(said: &AgentOutputEvent) {
         AgentOutputEvent::Tool { name, brief } | AgentOutputEvent::ToolDone { name, brief, .. } => vec![name, brief],
     };
     for text in texts {
-        assert!(text.len() <= MOST, "{} bytes are told at once", text.len());
+        assert!(text.len() <= MOST, "{} bytes in one text", text.len());
         let odd = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-        assert!(!text.contains(odd), "{text:?} could drive a terminal");
+        assert!(!text.contains(odd), "{text:?} could control a terminal");
     }
 }

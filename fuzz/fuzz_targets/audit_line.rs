@@ -1,4 +1,5 @@
-//! Any bytes as an audit file: it is is_sound without a panic, its records stay plain lines, and it can be gone on with.
+//! Verifies any bytes as an audit log: verifying does not panic, its records stay plain lines, and the log can be
+//! continued.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +16,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(
             AuditRecord::parse(written.as_bytes()),
             Some(record),
-            "a record says the same when it is read again"
+            "a record is the same when it is parsed again"
         );
     }
     let text = continued(input);

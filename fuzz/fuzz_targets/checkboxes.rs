@@ -1,4 +1,4 @@
-//! Any text behind a good front matter, so that the fuzzer spends its time on Markdown.
+//! Parses any text after a valid front matter, so that the fuzzer spends its time on Markdown.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

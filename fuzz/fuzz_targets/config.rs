@@ -1,4 +1,4 @@
-//! Any texts as the user's config and the project's, with a NUL between them: a project can only narrow.
+//! Reads any texts as the user's config and the project's, with a NUL between them: a project can only narrow.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -23,12 +23,12 @@ fn resolved(layers: &[ConfigLayer]) -> Option<Config> {
     Some(config)
 }
 
-/// An error goes to a terminal, and may quote the file.
+/// Checks the text of an error: it is printed to a terminal, and may quote the file.
 fn said<T>(result: Result<T, Error>) -> Option<T> {
     result
         .map_err(|error| {
             let text = error.to_string();
-            // A tab in a quoted key can do no harm.
+            // A tab in a quoted key does no harm.
             let harmful = |c: char| c.is_control() && c != '\t';
             assert!(!text.is_empty() && !text.contains(harmful), "{text:?}");
         })
@@ -43,9 +43,9 @@ fn narrowed(alone: &Config, both: &Config) {
         assert!(both.budget.max_tokens.value.is_some_and(|tokens| tokens <= limit), "more tokens");
     }
     let isolation = |config: &Config| config.sandbox.backend.value.isolation();
-    assert!(isolation(both) >= isolation(alone), "a weaker cage");
+    assert!(isolation(both) >= isolation(alone), "weaker isolation");
     for host in ["example.org", "api.github.com", "10.0.0.1"] {
         let allows = |config: &Config| decide_request(&config.sandbox.network.policy(), host, 443, "GET", "/a").allowed;
-        assert!(allows(alone) || !allows(both), "a way out to {host}");
+        assert!(allows(alone) || !allows(both), "{host} became reachable");
     }
 }

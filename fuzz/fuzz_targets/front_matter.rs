@@ -1,4 +1,4 @@
-//! Any text as a task file.
+//! Parses any text as a task file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

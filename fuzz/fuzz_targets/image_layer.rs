@@ -1,4 +1,5 @@
-//! Any bytes as the layer of an image: unpacked or refused, but nothing beside the folder it goes to is made or changed.
+//! Unpacks any bytes as the layer of an image: unpacked or refused, but nothing outside the target directory is
+//! created or changed.
 #![no_main]
 
 use std::{env, fs, process};
@@ -21,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     remove_tree(&place).expect("what was unpacked can be removed");
 });
 
-/// Makes every block a header with a right checksum: no mutation would ever guess one.
+/// Makes every block a header with a valid checksum: no mutation would ever guess one.
 fn with_checksums(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for block in bytes.chunks_exact_mut(512).filter(|block| block.iter().any(|byte| *byte != 0)) {

@@ -1,5 +1,5 @@
-//! Any text as a plan of another tool: what becomes a task can be read, promises nothing that was not proved, and holds
-//! every word of a page.
+//! Imports any text as a plan of another tool: the resulting task can be parsed, has no box ticked that was not
+//! proved, and contains every word of a page.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ fuzz_target!(|source: &str| {
             continue;
         }
         let kept: BTreeSet<&str> = words(&imported.task).collect();
-        // The mark of a box is taken out, and the names of keys that were taken over.
+        // The mark of a box is removed, and so are the names of keys that were taken over.
         let marks = ["x", "X", "task", "test_command", "max_iterations"];
         for word in words(&text::strip_control(source)).filter(|word| !marks.contains(word)) {
             assert!(kept.contains(word), "{word:?} was lost in\n{}", imported.task);

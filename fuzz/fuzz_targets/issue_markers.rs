@@ -1,4 +1,5 @@
-//! Any text as an issue: its steps keep their names however they are marked, and say what they were marked with.
+//! Parses any text as an issue: its steps keep their names however they are marked, and report what they were marked
+//! with.
 #![no_main]
 
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
-//! Any bytes as the answer of a model: they pass unchanged, and mean the same in whatever pieces they come.
+//! Passes any bytes through as the answer of a model: they are unchanged, and mean the same in any pieces.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use ralph_proxy::meter::{MeteredAnswer, ModelCallKind, UsageTee};
 
-// The first byte says of which wire the answer is and what is known about it, the second in pieces of what size it comes.
+// The first byte selects the API of the answer and what is known about it, the second the size of its pieces.
 fuzz_target!(|input: &[u8]| {
     let [choice, size, body @ ..] = input else { return };
     let call = match choice % 4 {
@@ -19,11 +19,11 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(
         pass(UsageTee::new(&call, kind, added), body, usize::from(*size) + 1),
         whole,
-        "pieces are read like the whole"
+        "splitting makes no difference"
     );
     let (out, seen) = pass(UsageTee::new(&call, kind, false), body, body.len().max(1));
     assert!(out == body, "not a byte is changed");
-    assert_eq!(seen, whole.1, "what the client is not shown is seen all the same");
+    assert_eq!(seen, whole.1, "what the client does not get is read all the same");
     assert!(whole.0.len() <= body.len(), "nothing is added");
 });
 

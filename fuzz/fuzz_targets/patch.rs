@@ -1,4 +1,4 @@
-//! Any file and any patch, with a NUL between them: what is applied changes as many lines as it says.
+//! Applies any patch to any file, with a NUL between them: an applied patch changes as many lines as it says.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

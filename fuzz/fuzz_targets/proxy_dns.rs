@@ -1,4 +1,4 @@
-//! Any bytes as a question for a name: answered with its own number or not at all, and only about what was asked.
+//! Answers any bytes as a DNS question: with its own id or not at all, and only about what was asked.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +9,7 @@ fuzz_target!(|message: &[u8]| {
     assert_eq!(answer[..2], message[..2], "another question's number");
     assert!(answer[2] & 0x80 != 0, "not an answer");
     assert!(answer.len() <= message.len() + 16, "an answer far longer than its question");
-    // Two servers would talk to each other for ever.
+    // Two servers would answer each other forever.
     assert_eq!(dns(&answer), None, "an answer is answered");
     if let Some(name) = name {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);

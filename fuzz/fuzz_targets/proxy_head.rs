@@ -1,11 +1,11 @@
-//! Any bytes as a request request_head, and as a stream of requests: a strict_http1 passes whole messages on and nothing else, however
-//! the stream was cut.
+//! Parses any bytes as a request head, and as a stream of requests: the strict reader passes complete messages on and
+//! nothing else, however the stream was cut.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use ralph_proxy::fuzzing::{request_head, strict_http1};
 
-// The first byte says in pieces of what size the stream comes.
+// The first byte selects the size of the pieces in which the stream arrives.
 fuzz_target!(|input: &[u8]| {
     let [step, bytes @ ..] = input else { return };
     if let Some((method, target, host)) = request_head(bytes) {
@@ -16,7 +16,7 @@ fuzz_target!(|input: &[u8]| {
     }
     let (whole, heads) = strict_http1(bytes, usize::MAX);
     let (pieces, same) = strict_http1(bytes, usize::from(*step));
-    assert_eq!((&whole, heads), (&pieces, same), "pieces make a difference");
+    assert_eq!((&whole, heads), (&pieces, same), "splitting makes a difference");
     if let Some(whole) = whole {
         assert!(bytes.starts_with(&whole), "something was changed");
         // What was let through once is let through again.

@@ -1,4 +1,4 @@
-//! Any text as a target: what is one has one spelling, and reads the same when it comes again.
+//! Parses any text as a target: a valid one has one spelling, and reads the same when it is parsed again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -18,7 +18,7 @@ fuzz_target!(|text: &str| {
         assert_eq!(EgressTarget::new(target.host(), target.port()).as_ref(), Ok(&target), "{shown}");
         let odd = |c: char| !c.is_ascii_graphic() || c.is_ascii_uppercase() || "@/\\?#%".contains(c);
         assert!(!shown.contains(odd), "{shown:?}");
-        // Two spellings of one address would be judged apart and dialled together.
+        // Two spellings of one address would be checked separately but dial the same host.
         if let Some(address) = target.ip_address() {
             assert_eq!(address.to_canonical(), address, "{shown}");
         }

@@ -1,4 +1,4 @@
-//! A secret put anywhere into any text never comes out again, whether the text comes whole or in pieces.
+//! Checks that a secret inserted anywhere into any text is never shown, whether the text comes whole or in pieces.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -9,14 +9,14 @@ use ralph_core::secret::Secret;
 
 const PLAIN: &str = "hunter2-hunter2";
 const ODD: &str = "pa\"ss/wörd+1";
-/// The secrets as they may be written.
+/// The secrets in the encodings in which they may be written.
 const FORMS: &[&str] =
     &[PLAIN, ODD, "aHVudGVyMi1odW50ZXIy", "pa%22ss%2Fw%C3%B6rd%2B1", "pa%22ss%2fw%c3%b6rd%2b1", "pa\\\"ss\\/wörd+1"];
 
 static REDACTOR: LazyLock<Redactor> =
     LazyLock::new(|| Redactor::new([PLAIN, ODD].map(|value| ("KEY".to_owned(), Secret::new(value)))));
 
-// The first byte says which form is put in and in pieces of what size, the second where.
+// The first byte selects the encoding and the size of the pieces, the second the position.
 fuzz_target!(|input: &[u8]| {
     let [choice, place, text @ ..] = input else { return };
     let (choice, place) = (usize::from(*choice), usize::from(*place));
@@ -34,5 +34,5 @@ fuzz_target!(|input: &[u8]| {
     let pieces = planted.as_bytes().chunks(choice / FORMS.len() * 7 + 1);
     let mut streamed: String = pieces.map(|piece| stream.push(piece)).collect();
     streamed.push_str(&stream.finish());
-    assert_eq!(streamed, whole, "pieces are masked like the whole");
+    assert_eq!(streamed, whole, "splitting makes no difference");
 });

@@ -1,17 +1,17 @@
-//! What must hold for any text, shared by the targets that look at the same thing from two sides.
+//! Properties that must hold for any text, shared by the targets that test the same parser in two ways.
 
 use std::collections::BTreeSet;
 
 use ralph_core::span::Span;
 use ralph_core::task::{self, TaskError};
 
-/// Checks that a task survives being ticked: nothing but the ticks changes, whichever boxes are wanted.
+/// Checks that ticking boxes keeps a task intact: nothing but the ticks changes, whichever boxes are ticked.
 pub fn task(source: &str) {
     let task = match task::parse(source) {
         Ok(task) => task,
         Err(error) => {
             problems(source, &error);
-            // A run that cannot be read any more is still ticked.
+            // A task that can no longer be parsed can still be ticked.
             let _ = task::tick(source, &BTreeSet::from(["c1".to_owned()]));
             return;
         }
@@ -36,7 +36,7 @@ pub fn task(source: &str) {
     }
 }
 
-/// Checks that an error says something, at a place that exists.
+/// Checks that an error has a message, at a position that exists.
 pub fn problems(source: &str, error: &TaskError) {
     assert!(!error.problems.is_empty(), "refused without a reason");
     for problem in &error.problems {
@@ -44,12 +44,12 @@ pub fn problems(source: &str, error: &TaskError) {
     }
 }
 
-/// Checks that a span can be cut out of its text.
+/// Checks that a span lies within its text.
 pub fn within(source: &str, span: Span) {
     assert!(source.get(span.start..span.end).is_some(), "{span:?} is not in a text of {} bytes", source.len());
 }
 
-/// Returns the two texts around the first NUL, or nothing where there is none.
+/// Returns the two texts around the first NUL, or `None` if there is none.
 pub fn pair(input: &str) -> Option<(&str, &str)> {
     input.split_once('\0')
 }

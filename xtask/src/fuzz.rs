@@ -1,6 +1,6 @@
 //! Runs the fuzz targets under `fuzz/`, each from its committed seeds.
 //!
-//! With a nightly toolchain the address sanitizer is on. A stable one can do all but that, and is better than nothing.
+//! With a nightly toolchain the address sanitizer is on. A stable one can do everything but that.
 
 use std::fs;
 use std::path::Path;
@@ -19,8 +19,8 @@ pub(crate) const FUZZ_MANIFEST: &str = "fuzz/Cargo.toml";
 pub(crate) const FUZZ: CargoTool = CargoTool { name: "cargo-fuzz", version: "0.13.2" };
 
 /// Fuzzes one target, or all of them.
-pub(crate) fn run(house: &ProjectWorkspace, each: Duration, target: Option<&str>) -> anyhow::Result<()> {
-    Fuzzer::find_or_install(&house.root)?.run(house, each, target)
+pub(crate) fn run(workspace: &ProjectWorkspace, each: Duration, target: Option<&str>) -> anyhow::Result<()> {
+    Fuzzer::find_or_install(&workspace.root)?.run(workspace, each, target)
 }
 
 /// cargo-fuzz and the toolchain it runs with.
@@ -34,13 +34,13 @@ impl Fuzzer {
     /// Finds the fuzzer, and installs it if it is missing.
     pub(crate) fn find_or_install(root: &Path) -> anyhow::Result<Self> {
         tools::ensure(root, &FUZZ)?;
-        // No rustup, no nightly.
+        // Without rustup there is no nightly.
         let toolchains = subprocess::output(subprocess::command("rustup", root).args(["toolchain", "list"]));
         Ok(Self { nightly: toolchains.ok().as_deref().and_then(newest_nightly) })
     }
 
-    pub(crate) fn run(&self, house: &ProjectWorkspace, each: Duration, only: Option<&str>) -> anyhow::Result<()> {
-        let root = &house.root;
+    pub(crate) fn run(&self, workspace: &ProjectWorkspace, each: Duration, only: Option<&str>) -> anyhow::Result<()> {
+        let root = &workspace.root;
         match &self.nightly {
             Some(name) => report::print(&format!("toolchain {name}, with the address sanitizer")),
             None => report::print("no nightly toolchain: without the address sanitizer"),
@@ -77,16 +77,16 @@ impl Fuzzer {
         if !seeded {
             bail!("fuzz target `{target}` has no seeds: put a few inputs into `{seeds}`");
         }
-        // What the fuzzer finds goes into the first folder, so it must be there; it is not committed.
+        // The fuzzer writes new inputs into the first folder, so it must exist; it is not committed.
         let corpus = format!("fuzz/corpus/{target}");
         fs::create_dir_all(root.join(&corpus)).with_context(|| format!("could not make `{corpus}`"))?;
         let mut fuzz = self.cargo_fuzz(root, "run")?;
         fuzz.args([target, &corpus, &seeds, "--"]);
-        // One input may take long under the sanitizer on a busy machine, but not this long.
+        // A generous timeout: one input may take long under the sanitizer on a busy machine, but not this long.
         fuzz.args(["-timeout=25", "-rss_limit_mb=2048", "-print_final_stats=1", "-print_funcs=0", "-verbosity=0"]);
         fuzz.arg(format!("-max_total_time={}", each.as_secs()));
-        let (said, ended) = subprocess::run_buffered(&mut fuzz);
-        report::print(&said);
+        let (transcript, ended) = subprocess::run_buffered(&mut fuzz);
+        report::print(&transcript);
         ended.with_context(|| format!("fuzz target `{target}`"))
     }
 
@@ -107,7 +107,7 @@ impl Fuzzer {
     }
 }
 
-/// cargo-fuzz cannot be told `--locked`, and would rewrite an outdated lock file without a word.
+/// Fails if the lock file is out of date: cargo-fuzz has no `--locked` and would rewrite it silently.
 fn check_lock_file(root: &Path) -> anyhow::Result<()> {
     let mut tree = subprocess::cargo(root);
     tree.args(["tree", "--quiet", "--depth", "0", "--locked", "--manifest-path", FUZZ_MANIFEST]);

@@ -1,7 +1,7 @@
 //! Type-checks the program for macOS on a Linux machine.
 //!
-//! Debian's compiler comes with the sources of the standard library, which cargo can build for a target that no toolchain
-//! was installed for; zig is the C compiler for the few crates with C in them. Nothing is linked and nothing runs.
+//! Debian's compiler comes with the sources of the standard library, which cargo can build for a target without an
+//! installed toolchain; zig is the C compiler for the few crates with C in them. Nothing is linked and nothing runs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,7 +18,7 @@ const TARGET: &str = "aarch64-apple-darwin";
 /// Debian's compiler, and the sources of its standard library.
 const PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
 const ZIG: &str = "ziglang==0.17.0";
-/// Where Debian puts programs; those of rustup stand before them on `PATH`.
+/// Where Debian installs programs; those of rustup come before them on `PATH`.
 const SYSTEM_PROGRAMS: &str = "/usr/bin";
 
 /// Drops the options of Apple's compiler that zig does not know, and the names of targets that it spells differently.
@@ -40,33 +40,33 @@ exec python3 -m ziglang cc -target aarch64-macos "$@"
 const ARCHIVER_SCRIPT: &str = "exec python3 -m ziglang ar \"$@\"\n";
 
 /// Checks the program, and installs what that needs.
-pub(crate) fn run(house: &ProjectWorkspace) -> anyhow::Result<()> {
-    match check(house)? {
+pub(crate) fn run(workspace: &ProjectWorkspace) -> anyhow::Result<()> {
+    match check(workspace)? {
         TestStepOutcome::NotRun(why) => bail!("the macOS check was NOT RUN: {why}"),
         _ => Ok(()),
     }
 }
 
 /// Checks the program. Without a compiler it is not run on a developer's machine, and fails in CI.
-pub(crate) fn check(house: &ProjectWorkspace) -> anyhow::Result<TestStepOutcome> {
-    if let Err(error) = ensure_compiler(house) {
-        if house.environment == BuildEnvironment::Ci {
+pub(crate) fn check(workspace: &ProjectWorkspace) -> anyhow::Result<TestStepOutcome> {
+    if let Err(error) = ensure_compiler(workspace) {
+        if workspace.environment == BuildEnvironment::Ci {
             return Err(error);
         }
         return Ok(TestStepOutcome::NotRun(format!("{error:#}")));
     }
-    let zig = match ensure_zig(&house.root) {
+    let zig = match ensure_zig(&workspace.root) {
         Ok(zig) => zig,
-        Err(error) if house.environment == BuildEnvironment::Ci => return Err(error),
+        Err(error) if workspace.environment == BuildEnvironment::Ci => return Err(error),
         Err(error) => return Ok(TestStepOutcome::NotRun(format!("{error:#}"))),
     };
-    let target = house.root.join("target").join("macos");
+    let target = workspace.root.join("target").join("macos");
     let compiler = write_script(&target, "cc", &zig, COMPILER_SCRIPT)?;
     let archiver = write_script(&target, "ar", &zig, ARCHIVER_SCRIPT)?;
-    let mut cargo = system_program(&house.root, "cargo")?;
+    let mut cargo = system_program(&workspace.root, "cargo")?;
     cargo.args(["check", "-Zbuild-std", "-Zwarnings", "--config", "build.warnings=\"deny\"", "--locked"]);
     cargo.args(["--target", TARGET, "--package", "ralph-cli"]);
-    // Unstable options of a stable compiler, and an SDK that no build script looks for.
+    // Allows unstable options of a stable compiler, and names an SDK so that no build script looks for one.
     cargo.env("RUSTC_BOOTSTRAP", "1").env("SDKROOT", "/nonexistent").env("CARGO_TARGET_DIR", &target);
     cargo.env("CC_aarch64_apple_darwin", compiler).env("AR_aarch64_apple_darwin", archiver);
     subprocess::run(&mut cargo)
@@ -75,10 +75,10 @@ pub(crate) fn check(house: &ProjectWorkspace) -> anyhow::Result<TestStepOutcome>
 }
 
 /// Finds Debian's compiler with its library, or installs both in CI.
-fn ensure_compiler(house: &ProjectWorkspace) -> anyhow::Result<()> {
-    let root = &house.root;
+fn ensure_compiler(workspace: &ProjectWorkspace) -> anyhow::Result<()> {
+    let root = &workspace.root;
     let Err(missing) = find_compiler(root) else { return Ok(()) };
-    if house.environment == BuildEnvironment::Local {
+    if workspace.environment == BuildEnvironment::Local {
         return Err(missing);
     }
     subprocess::run(subprocess::command("apt-get", root).args(["update", "--quiet"]))?;
@@ -111,7 +111,7 @@ fn system_program(root: &Path, name: &str) -> anyhow::Result<Command> {
     let path = std::env::join_paths(folders).context("`PATH` cannot be extended")?;
     let mut command = subprocess::command(Path::new(SYSTEM_PROGRAMS).join(name), root);
     command.env("PATH", path);
-    // Set by rustup and by cargo for what they start; they name the other toolchain.
+    // rustup and cargo set these for the programs that they start; they name the other toolchain.
     for name in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN", "RUSTFLAGS", "RUSTC_WRAPPER", "LD_LIBRARY_PATH"] {
         command.env_remove(name);
     }
@@ -145,24 +145,24 @@ fn write_script(folder: &Path, name: &str, zig: &Path, script: &str) -> anyhow::
 mod tests {
     use super::*;
 
-    /// Runs the script with a Python that says what it was asked.
+    /// Runs the script with a Python that prints its arguments.
     #[track_caller]
-    fn check_words(script: &str, words: &[&str], want: &str) {
+    fn check_arguments(script: &str, words: &[&str], want: &str) {
         let script = script.replace("python3", "echo python3");
         let mut sh = subprocess::command("sh", Path::new("."));
-        let said = subprocess::output(sh.args(["-c", &script, "cc"]).args(words)).expect("the script succeeds");
-        assert_eq!(said.trim_end(), format!("python3 -m ziglang {want}").trim_end(), "{words:?}");
+        let printed = subprocess::output(sh.args(["-c", &script, "cc"]).args(words)).expect("the script succeeds");
+        assert_eq!(printed.trim_end(), format!("python3 -m ziglang {want}").trim_end(), "{words:?}");
     }
 
     #[test]
     fn options_that_zig_does_not_know() {
         let cc = "cc -target aarch64-macos";
-        let check = |words: &[&str], want: &str| check_words(COMPILER_SCRIPT, words, &format!("{cc} {want}"));
+        let check = |words: &[&str], want: &str| check_arguments(COMPILER_SCRIPT, words, &format!("{cc} {want}"));
         check(&["-c", "a b.c", "-o", "a.o"], "-c a b.c -o a.o");
         check(&["--target=arm64-apple-macosx", "-c"], "-c");
         check(&["-mmacosx-version-min=11.0", "-arch", "arm64", "-O2"], "-O2");
         check(&["-isysroot", "/sdk", "-arch", "arm64"], "");
         check(&["-Iarch", "-c"], "-Iarch -c");
-        check_words(ARCHIVER_SCRIPT, &["cq", "a.a", "a.o"], "ar cq a.a a.o");
+        check_arguments(ARCHIVER_SCRIPT, &["cq", "a.a", "a.o"], "ar cq a.a a.o");
     }
 }

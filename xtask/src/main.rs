@@ -1,13 +1,14 @@
-//! The project's chores, as `cargo xtask …`.
+//! Runs the project's chores, as `cargo xtask …`.
 //!
-//! Each chore is one file. What a chore checks lives here and nowhere else: `.ci/run` only calls `cargo xtask test`.
+//! Each chore is one file. What a chore checks is defined only here: `.ci/run` only calls `cargo xtask test`.
 
-#![expect(clippy::disallowed_methods, reason = "chores read the environment of whoever calls them")]
+#![expect(clippy::disallowed_methods, reason = "chores read the environment of their caller")]
 
 mod bench;
 mod deny;
 mod fuzz;
 mod macos;
+mod module_list;
 mod options;
 mod prerequisites;
 mod report;
@@ -34,16 +35,17 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let house = ProjectWorkspace::locate();
+    let workspace = ProjectWorkspace::locate();
     let done = match chore {
         XtaskCommand::Test(options) => {
-            return if test::run(&house, options) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+            return if test::run(&workspace, options) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
-        XtaskCommand::Fuzz { seconds, target } => fuzz::run(&house, seconds, target.as_deref()),
-        XtaskCommand::Bench { bench, arguments } => bench::run(&house, bench, &arguments),
-        XtaskCommand::Rules => rules::run(&house),
-        XtaskCommand::Macos => macos::run(&house),
-        XtaskCommand::Deny => deny::run(&house),
+        XtaskCommand::Fuzz { seconds, target } => fuzz::run(&workspace, seconds, target.as_deref()),
+        XtaskCommand::Bench { bench, arguments } => bench::run(&workspace, bench, &arguments),
+        XtaskCommand::Rules => rules::run(&workspace),
+        XtaskCommand::Docs => module_list::write(&workspace),
+        XtaskCommand::Macos => macos::run(&workspace),
+        XtaskCommand::Deny => deny::run(&workspace),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! The command line of `cargo xtask`.
+//! Parses the command line of `cargo xtask`.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ pub(crate) const USAGE: &str = "\
 usage: cargo xtask <chore>
 
   test [--quick] [--seconds N] [--allow-missing]
-        everything that must hold: formatting, lints, house rules, dependencies, tests, fuzzing, macOS
+        everything that must hold: formatting, lints, workspace rules, dependencies, tests, fuzzing, macOS
         --quick          offline and in minutes: leave out slow tests, fuzzing and the macOS check
         --seconds N      how long each fuzz target runs (10)
-        --allow-missing  do not fail because a fuzzer could not be had
+        --allow-missing  do not fail because a fuzzer could not be installed
   fuzz [--seconds N] [TARGET]
         fuzz one target, or all in turn (60 seconds each)
   bench loop [--json] [--iterations N] [--quick]
@@ -18,12 +18,14 @@ usage: cargo xtask <chore>
         the embedded backend beside bwrap, srt, codex and docker, in turn, in a `dist` build
         --install        get those that are missing, with apt-get and npm, into target/peers and nowhere else
   bench proxy [--install] [--json] [--strict] [--rounds N] [--seconds N] [--only TEXT | --write DIR]
-        the way out beside nginx, mitmproxy and LiteLLM, in turn, in a `dist` build
+        the egress proxy beside nginx, mitmproxy and LiteLLM, in turn, in a `dist` build
         --install        get those that are missing, with apt-get and pip, into target/peers and nowhere else
         --strict         a figure that could not be measured is a failure
         --only TEXT      measure only what has this in its name
   rules
-        only the house rules
+        only the workspace rules
+  docs
+        write docs/modules.md anew from the sources
   macos
         type-check the program for macOS, on a Debian machine
   deny
@@ -35,6 +37,7 @@ pub(crate) enum XtaskCommand {
     Fuzz { seconds: Duration, target: Option<String> },
     Bench { bench: BenchKind, arguments: Vec<String> },
     Rules,
+    Docs,
     Macos,
     Deny,
 }
@@ -46,7 +49,7 @@ pub(crate) enum BenchKind {
     Proxy(PeerInstall),
 }
 
-/// Whether other programs may be fetched to be measured against.
+/// Whether missing programs to compare with may be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PeerInstall {
     AsFound,
@@ -73,7 +76,7 @@ pub(crate) enum MissingTools {
     Allowed,
 }
 
-/// Reads the arguments, or says what is wrong with them.
+/// Parses the arguments, or returns what is wrong with them.
 pub(crate) fn parse(arguments: &[String]) -> Result<XtaskCommand, String> {
     let mut rest = arguments.iter().map(String::as_str);
     let chore = match rest.next() {
@@ -89,6 +92,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<XtaskCommand, String> {
             _ => return Err("which bench? there are `loop`, `sandbox` and `proxy`".to_owned()),
         },
         Some("rules") => XtaskCommand::Rules,
+        Some("docs") => XtaskCommand::Docs,
         Some("macos") => XtaskCommand::Macos,
         Some("deny") => XtaskCommand::Deny,
         Some(other) => return Err(format!("unknown chore `{other}`")),
@@ -99,7 +103,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<XtaskCommand, String> {
     }
 }
 
-/// A bench beside other programs, which may have to be fetched first.
+/// Parses a bench that compares with other programs, which may have to be installed first.
 fn bench_with_peers<'a>(rest: &mut impl Iterator<Item = &'a str>, bench: fn(PeerInstall) -> BenchKind) -> XtaskCommand {
     let (install, arguments): (Vec<&str>, Vec<&str>) = rest.partition(|word| *word == "--install");
     let peers = if install.is_empty() { PeerInstall::AsFound } else { PeerInstall::Install };
@@ -132,7 +136,7 @@ fn fuzz<'a>(rest: &mut impl Iterator<Item = &'a str>) -> Result<XtaskCommand, St
     Ok(XtaskCommand::Fuzz { seconds: length, target })
 }
 
-/// Zero is refused: to libFuzzer it means for ever.
+/// Parses a number of seconds. Zero is refused: to libFuzzer it means no limit.
 fn seconds(value: Option<&str>) -> Result<Duration, String> {
     let value = value.ok_or("`--seconds` needs a number")?;
     match value.parse::<u32>() {
@@ -181,6 +185,7 @@ mod tests {
         check("bench proxy --strict", bench(BenchKind::Proxy(PeerInstall::AsFound), &["--strict"]));
         check("bench proxy --install --rounds 9", bench(BenchKind::Proxy(PeerInstall::Install), &["--rounds", "9"]));
         check("rules", Ok(XtaskCommand::Rules));
+        check("docs", Ok(XtaskCommand::Docs));
         check("macos", Ok(XtaskCommand::Macos));
         check("deny", Ok(XtaskCommand::Deny));
     }

@@ -1,4 +1,4 @@
-//! The outside programs that the tests need: named with their versions, or the step fails and says how to get them.
+//! Checks the external programs that the tests need: prints their versions, or fails with how to install them.
 
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -11,7 +11,7 @@ use crate::{deny, fuzz, report, subprocess, third_party, unused_dependencies};
 
 struct RequiredProgram {
     name: &'static str,
-    /// Asks for the version; a program without one is only looked for.
+    /// The argument that prints the version; without one, only the program's presence is checked.
     version_flag: Option<&'static str>,
     min_version: Option<ProgramVersion>,
     why: &'static str,
@@ -68,7 +68,7 @@ const PROGRAMS: &[RequiredProgram] = &[
         name: "tmux",
         version_flag: Some("-V"),
         min_version: None,
-        why: "`ralph watch` is looked at and typed at in a real terminal",
+        why: "`ralph watch` is tested in a real terminal",
         install: "apt-get install tmux",
     },
     RequiredProgram {
@@ -80,28 +80,28 @@ const PROGRAMS: &[RequiredProgram] = &[
     },
 ];
 
-/// Names every outside program, and fails at the first that is missing or too old.
-pub(crate) fn run(house: &ProjectWorkspace) -> anyhow::Result<()> {
+/// Prints every external program, and fails at the first that is missing or too old.
+pub(crate) fn run(workspace: &ProjectWorkspace) -> anyhow::Result<()> {
     for program in PROGRAMS {
-        report::print(&check_program(program, &house.root)?);
+        report::print(&check_program(program, &workspace.root)?);
     }
-    report::print(&check_rustc(house)?);
+    report::print(&check_rustc(workspace)?);
     Ok(())
 }
 
-/// What the tests and later steps need and registries have, on its way while other steps have the processors.
+/// A background download of what the tests and later steps need from registries, while other steps use the processors.
 pub(crate) struct ProgramFetch(JoinHandle<(anyhow::Result<Vec<String>>, anyhow::Result<String>)>);
 
-/// Tools of later steps. A step that still misses its own says why.
+/// Tools of later steps. A step whose tool is still missing reports why.
 const FETCHED_TOOLS: [&CargoTool; 3] = [&unused_dependencies::MACHETE, &deny::DENY, &fuzz::FUZZ];
 
 impl ProgramFetch {
-    pub(crate) fn start(house: &ProjectWorkspace) -> Self {
-        let house = house.clone();
+    pub(crate) fn start(workspace: &ProjectWorkspace) -> Self {
+        let workspace = workspace.clone();
         Self(std::thread::spawn(move || {
-            let programs = (third_party::install_agents(&house), third_party::install_litellm(&house));
+            let programs = (third_party::install_agents(&workspace), third_party::install_litellm(&workspace));
             for tool in FETCHED_TOOLS {
-                if let Err(error) = tools::ensure(&house.root, tool) {
+                if let Err(error) = tools::ensure(&workspace.root, tool) {
                     report::print_error(&format!("{error:#}"));
                 }
             }
@@ -109,19 +109,20 @@ impl ProgramFetch {
         }))
     }
 
-    /// Waits for it, and tells what there is now.
-    pub(crate) fn finish(self, house: &ProjectWorkspace) -> anyhow::Result<()> {
-        let Ok((agents, proxy)) = self.0.join() else { bail!("whoever fetched programs for the tests died") };
-        report_fetched(house, "agents", agents)?;
-        report_fetched(house, "a LiteLLM proxy", proxy.map(|line| vec![line]))
+    /// Waits for the download and reports what is available now.
+    pub(crate) fn finish(self, workspace: &ProjectWorkspace) -> anyhow::Result<()> {
+        let Ok((agents, proxy)) = self.0.join() else { bail!("the thread that fetches programs panicked") };
+        report_fetched(workspace, "agents", agents)?;
+        report_fetched(workspace, "a LiteLLM proxy", proxy.map(|line| vec![line]))
     }
 }
 
-/// Tells what was fetched for the tests. At a desk without a registry the tests say themselves what they did not try.
-fn report_fetched(house: &ProjectWorkspace, what: &str, lines: anyhow::Result<Vec<String>>) -> anyhow::Result<()> {
+/// Reports what was fetched for the tests. On a developer's machine without a registry, the tests themselves report
+/// what they skip.
+fn report_fetched(workspace: &ProjectWorkspace, what: &str, lines: anyhow::Result<Vec<String>>) -> anyhow::Result<()> {
     match lines {
         Ok(lines) => lines.iter().for_each(|line| report::print(line)),
-        Err(error) if house.environment == BuildEnvironment::Local => {
+        Err(error) if workspace.environment == BuildEnvironment::Local => {
             report::print_error(&format!("{what} cannot be tried: {error:#}"));
         }
         Err(error) => return Err(error),
@@ -133,34 +134,34 @@ fn check_program(program: &RequiredProgram, folder: &Path) -> anyhow::Result<Str
     let RequiredProgram { name, version_flag: ask, min_version: least, why, install } = program;
     let Some(place) = subprocess::which(name) else { bail!("`{name}` is missing ({why}): {install}") };
     let Some(ask) = ask else { return Ok(format!("{name:<12} {}", place.display())) };
-    let said =
+    let output =
         subprocess::output(subprocess::command(&place, folder).arg(ask)).with_context(|| format!("try: {install}"))?;
-    let said = said.lines().next().unwrap_or("").trim();
+    let output = output.lines().next().unwrap_or("").trim();
     if let Some(least) = least {
-        check_version(name, said, *least, install)?;
+        check_version(name, output, *least, install)?;
     }
-    Ok(format!("{name:<12} {said}"))
+    Ok(format!("{name:<12} {output}"))
 }
 
-/// The compiler must be as new as the workspace says it is.
-fn check_rustc(house: &ProjectWorkspace) -> anyhow::Result<String> {
-    let manifest = house.read("Cargo.toml")?;
+/// Checks that the compiler is at least as new as the workspace's `rust-version`.
+fn check_rustc(workspace: &ProjectWorkspace) -> anyhow::Result<String> {
+    let manifest = workspace.read("Cargo.toml")?;
     let wanted = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).and_then(parse_version);
     let least = wanted.context("`Cargo.toml` has no `rust-version`")?;
-    let said = subprocess::output(subprocess::command("rustc", &house.root).arg("--version"))?;
-    check_version("rustc", said.trim(), least, "rustup update stable")?;
-    Ok(format!("{:<12} {}", "rustc", said.trim()))
+    let output = subprocess::output(subprocess::command("rustc", &workspace.root).arg("--version"))?;
+    check_version("rustc", output.trim(), least, "rustup update stable")?;
+    Ok(format!("{:<12} {}", "rustc", output.trim()))
 }
 
-fn check_version(name: &str, said: &str, least: ProgramVersion, install: &str) -> anyhow::Result<()> {
-    let found = parse_version(said).with_context(|| format!("`{name}` does not tell its version: `{said}`"))?;
+fn check_version(name: &str, output: &str, least: ProgramVersion, install: &str) -> anyhow::Result<()> {
+    let found = parse_version(output).with_context(|| format!("`{name}` does not report its version: `{output}`"))?;
     if found < least {
-        bail!("`{name}` is `{said}`, and {}.{} or newer is needed: {install}", least.0, least.1);
+        bail!("`{name}` is `{output}`, and {}.{} or newer is needed: {install}", least.0, least.1);
     }
     Ok(())
 }
 
-/// Returns the first thing that looks like `1.95`.
+/// Returns the first version number in a text, such as `1.95`.
 fn parse_version(text: &str) -> Option<ProgramVersion> {
     text.split(|c: char| !c.is_ascii_digit() && c != '.').find_map(|word| {
         let mut parts = word.split('.');

@@ -1,6 +1,6 @@
-//! The one mouth of `xtask`: headings, what went wrong, and the summary at the end.
+//! Prints all output of `xtask`: headings, errors, and the summary at the end.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "chores talk to the person at the terminal")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "chores print to the terminal")]
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use std::time::Duration;
 pub(crate) enum TestStepOutcome {
     Passed,
     Failed(String),
-    /// It should have run and could not, or was not reached.
+    /// The step should have run and could not, or was not reached.
     NotRun(String),
-    /// The caller asked to leave it out.
+    /// The caller asked to skip it.
     Skipped(String),
 }
 

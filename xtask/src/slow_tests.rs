@@ -31,7 +31,7 @@ fn slowest(junit: &str) -> Vec<TestTime> {
     times
 }
 
-/// Reads what stands behind `<testcase `.
+/// Parses the text after `<testcase `.
 fn test_time(element: &str) -> Option<TestTime> {
     let element = element.split('>').next()?;
     let attribute = |name: &str| {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many() {
+    fn the_list_is_limited() {
         let case = "<testcase name=\"a\" classname=\"b\" time=\"1\"/>";
         assert_eq!(slowest(&case.repeat(SHOWN + 5)).len(), SHOWN);
         assert_eq!(slowest("not a report"), []);

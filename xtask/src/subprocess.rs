@@ -1,4 +1,4 @@
-//! Starts other programs: shown before they run, without input, and a failure names the command.
+//! Starts other programs: prints the command first, gives no input, and names the command when it fails.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use crate::report;
 
 /// Returns a command that runs in `folder` and waits for no input.
 ///
-/// `cargo run` describes `xtask` in the environment. That is taken out again: a build script that watches such a
-/// variable would build its crate anew each time.
+/// `cargo run` describes `xtask` in the environment. Those variables are removed: a build script that watches one of
+/// them would rebuild its crate each time.
 pub(crate) fn command(program: impl AsRef<Path>, folder: &Path) -> Command {
     let mut command = Command::new(program.as_ref());
     command.current_dir(folder).stdin(Stdio::null());
@@ -26,12 +26,12 @@ pub(crate) fn command(program: impl AsRef<Path>, folder: &Path) -> Command {
     command
 }
 
-/// Returns the cargo that runs us, so that every step uses one toolchain.
+/// Returns the cargo that runs `xtask`, so that every step uses one toolchain.
 pub(crate) fn cargo(folder: &Path) -> Command {
     command(env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from), folder)
 }
 
-/// Runs with the output shown.
+/// Runs a command with its output shown.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let line = command_line(command);
     report::print(&format!("$ {line}"));
@@ -42,7 +42,7 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs and returns what was written to stdout; stderr is part of the error.
+/// Runs a command and returns what it wrote to stdout; stderr is part of the error.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let line = command_line(command);
     let output = command.output().with_context(|| format!("could not start `{line}`"))?;
@@ -52,21 +52,22 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs with the output held back, for programs that run side by side: returns the command, all it wrote, and how it ended.
+/// Runs a command with its output buffered, for programs that run in parallel: returns the command, all it wrote, and
+/// how it ended.
 pub(crate) fn run_buffered(command: &mut Command) -> (String, anyhow::Result<()>) {
     let line = command_line(command);
     match command.output().with_context(|| format!("could not start `{line}`")) {
         Err(error) => (format!("$ {line}"), Err(error)),
         Ok(output) => {
             let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-            let said = format!("$ {line}\n{out}{err}");
+            let transcript = format!("$ {line}\n{out}{err}");
             let ended = output.status.success().then_some(());
-            (said, ended.with_context(|| format!("`{line}` failed ({})", output.status)))
+            (transcript, ended.with_context(|| format!("`{line}` failed ({})", output.status)))
         }
     }
 }
 
-/// Returns where a program lies on `PATH`.
+/// Returns the path of a program on `PATH`.
 pub(crate) fn which(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
@@ -96,9 +97,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_back_is_told() {
-        let (said, ended) = run_buffered(&mut sh("echo out; echo err >&2; exit 3"));
-        assert!(said.ends_with("\nout\nerr\n"), "{said}");
+    fn buffered_output_is_returned() {
+        let (transcript, ended) = run_buffered(&mut sh("echo out; echo err >&2; exit 3"));
+        assert!(transcript.ends_with("\nout\nerr\n"), "{transcript}");
         assert!(ended.expect_err("the script fails").to_string().ends_with("failed (exit status: 3)"));
         assert!(run_buffered(&mut sh("true")).1.is_ok());
     }

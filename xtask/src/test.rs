@@ -14,41 +14,45 @@ use crate::{deny, fuzz, macos, prerequisites, rules, slow_tests, subprocess, unu
 type TestStep = fn(&ProjectWorkspace, TestOptions, &mut Option<ProgramFetch>) -> anyhow::Result<TestStepOutcome>;
 
 const STEPS: &[(&str, TestStep)] = &[
-    ("outside programs", |house, options, fetching| {
-        prerequisites::run(house)?;
-        // What is fetched is fetched while other steps have the processors.
-        *fetching = (options.scope == TestScope::Full).then(|| ProgramFetch::start(house));
+    ("outside programs", |workspace, options, fetching| {
+        prerequisites::run(workspace)?;
+        // Downloads run while other steps use the processors.
+        *fetching = (options.scope == TestScope::Full).then(|| ProgramFetch::start(workspace));
         Ok(TestStepOutcome::Passed)
     }),
-    ("format", |house, _, _| format(house).map(|()| TestStepOutcome::Passed)),
-    ("house rules", |house, _, _| rules::run(house).map(|()| TestStepOutcome::Passed)),
-    ("lints", |house, options, _| lints(house, options.scope).map(|()| TestStepOutcome::Passed)),
-    ("fetched programs", |house, options, fetching| match fetching.take() {
-        Some(fetching) => fetching.finish(house).map(|()| TestStepOutcome::Passed),
+    ("format", |workspace, _, _| format(workspace).map(|()| TestStepOutcome::Passed)),
+    ("workspace rules", |workspace, _, _| rules::run(workspace).map(|()| TestStepOutcome::Passed)),
+    ("lints", |workspace, options, _| lints(workspace, options.scope).map(|()| TestStepOutcome::Passed)),
+    ("fetched programs", |workspace, options, fetching| match fetching.take() {
+        Some(fetching) => fetching.finish(workspace).map(|()| TestStepOutcome::Passed),
         None => Ok(left_out(options.scope)),
     }),
-    ("unused dependencies", |house, options, _| unused_dependencies::check(house, options.scope)),
-    // Asks for the crates of every platform, which a quick test does not fetch.
-    ("supply chain", |house, options, _| match options.scope {
+    ("unused dependencies", |workspace, options, _| unused_dependencies::check(workspace, options.scope)),
+    // Needs the crates of every platform, which a quick test does not fetch.
+    ("supply chain", |workspace, options, _| match options.scope {
         TestScope::Quick => Ok(left_out(options.scope)),
-        TestScope::Full => deny::check_without_advisories(house),
+        TestScope::Full => deny::check_without_advisories(workspace),
     }),
-    ("tests", |house, options, _| tests(house, options.scope).map(|()| TestStepOutcome::Passed)),
-    ("fuzz", |house, options, _| run_fuzz(house, options)),
-    ("macOS", |house, options, _| match options.scope {
+    ("tests", |workspace, options, _| tests(workspace, options.scope).map(|()| TestStepOutcome::Passed)),
+    ("fuzz", |workspace, options, _| run_fuzz(workspace, options)),
+    ("macOS", |workspace, options, _| match options.scope {
         TestScope::Quick => Ok(left_out(options.scope)),
-        TestScope::Full => macos::check(house),
+        TestScope::Full => macos::check(workspace),
     }),
 ];
 
-/// Runs all steps and says whether everything that had to hold does.
-pub(crate) fn run(house: &ProjectWorkspace, options: TestOptions) -> bool {
-    let rows = run_steps(STEPS, house, options);
+/// Runs all steps and returns whether all that are required have passed.
+pub(crate) fn run(workspace: &ProjectWorkspace, options: TestOptions) -> bool {
+    let rows = run_steps(STEPS, workspace, options);
     report::print(&format!("\n{}", report::summary(&rows)));
     is_success(&rows, options.missing)
 }
 
-fn run_steps(steps: &[(&'static str, TestStep)], house: &ProjectWorkspace, options: TestOptions) -> Vec<TestStepRow> {
+fn run_steps(
+    steps: &[(&'static str, TestStep)],
+    workspace: &ProjectWorkspace,
+    options: TestOptions,
+) -> Vec<TestStepRow> {
     let mut rows: Vec<TestStepRow> = Vec::new();
     let mut failed = false;
     let mut fetching = None;
@@ -60,8 +64,8 @@ fn run_steps(steps: &[(&'static str, TestStep)], house: &ProjectWorkspace, optio
         }
         report::heading(&format!("{} of {}: {name}", n + 1, steps.len()));
         let start = Instant::now();
-        let ending =
-            step(house, options, &mut fetching).unwrap_or_else(|error| TestStepOutcome::Failed(format!("{error:#}")));
+        let ending = step(workspace, options, &mut fetching)
+            .unwrap_or_else(|error| TestStepOutcome::Failed(format!("{error:#}")));
         let took = start.elapsed();
         match &ending {
             TestStepOutcome::Passed => report::print(&format!("passed in {:.1} s", took.as_secs_f64())),
@@ -73,8 +77,8 @@ fn run_steps(steps: &[(&'static str, TestStep)], house: &ProjectWorkspace, optio
         rows.push(TestStepRow { name, ending, took });
     }
     if let Some(fetching) = fetching {
-        // Nobody needs it after a failure, but what was begun is not left to itself.
-        if let Err(error) = fetching.finish(house) {
+        // Not needed after a failure, but the thread is joined so that it does not outlive the steps.
+        if let Err(error) = fetching.finish(workspace) {
             report::print_error(&format!("{error:#}"));
         }
     }
@@ -89,14 +93,14 @@ fn is_success(rows: &[TestStepRow], missing: MissingTools) -> bool {
     })
 }
 
-fn format(house: &ProjectWorkspace) -> anyhow::Result<()> {
-    subprocess::run(subprocess::cargo(&house.root).args(["fmt", "--all", "--check"]))?;
+fn format(workspace: &ProjectWorkspace) -> anyhow::Result<()> {
+    subprocess::run(subprocess::cargo(&workspace.root).args(["fmt", "--all", "--check"]))?;
     // The fuzz targets are a workspace of their own.
-    subprocess::run(subprocess::cargo(&house.root).args(["fmt", "--manifest-path", FUZZ_MANIFEST, "--check"]))
+    subprocess::run(subprocess::cargo(&workspace.root).args(["fmt", "--manifest-path", FUZZ_MANIFEST, "--check"]))
 }
 
-fn lints(house: &ProjectWorkspace, scope: TestScope) -> anyhow::Result<()> {
-    let mut clippy = subprocess::cargo(&house.root);
+fn lints(workspace: &ProjectWorkspace, scope: TestScope) -> anyhow::Result<()> {
+    let mut clippy = subprocess::cargo(&workspace.root);
     clippy.args(["clippy", "--workspace", "--all-targets", "--locked"]).args(network(scope));
     subprocess::run(clippy.args(["--", "-D", "warnings"]))
 }
@@ -116,8 +120,8 @@ fn left_out(scope: TestScope) -> TestStepOutcome {
     }
 }
 
-fn tests(house: &ProjectWorkspace, scope: TestScope) -> anyhow::Result<()> {
-    let root = &house.root;
+fn tests(workspace: &ProjectWorkspace, scope: TestScope) -> anyhow::Result<()> {
+    let root = &workspace.root;
     if subprocess::which("cargo-nextest").is_none() {
         report::print("`cargo-nextest` is not installed: using the slower `cargo test`, which leaves nothing out");
         return subprocess::run(subprocess::cargo(root).args(["test", "--workspace", "--locked"]).args(network(scope)));
@@ -126,19 +130,19 @@ fn tests(house: &ProjectWorkspace, scope: TestScope) -> anyhow::Result<()> {
         TestScope::Quick => "quick",
         TestScope::Full => "default",
     };
-    // Many tests wait for a process or a clock most of the time, so one more than there are processors is at work.
+    // Many tests wait for a process or a clock most of the time, so one more runs than there are processors.
     let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get() + 1).to_string();
     let mut nextest = subprocess::cargo(root);
     nextest.args(["nextest", "run", "--profile", profile, "--workspace", "--locked", "--no-fail-fast"]);
     let ended = subprocess::run(nextest.args(["--test-threads", &threads]).args(network(scope)));
-    // Known after a failure too, unless nothing was built. nextest keeps it there wherever cargo builds.
+    // The report exists after a failure too, unless nothing was built. nextest writes it there wherever cargo builds.
     if let Err(error) = slow_tests::print(&root.join("target/nextest").join(profile).join("junit.xml")) {
         report::print_error(&format!("the slowest tests are not known: {error:#}"));
     }
     ended?;
     if scope == TestScope::Quick {
         report::print("LEFT OUT: the examples in documentation, and the tests that .config/nextest.toml names:");
-        report::print(quick_filter(&house.read(".config/nextest.toml")?).unwrap_or("(it names none)"));
+        report::print(quick_filter(&workspace.read(".config/nextest.toml")?).unwrap_or("(it names none)"));
         return Ok(());
     }
     // The examples in documentation, which nextest does not run.
@@ -152,16 +156,16 @@ fn quick_filter(config: &str) -> Option<&str> {
     Some(filter.trim_end())
 }
 
-fn run_fuzz(house: &ProjectWorkspace, options: TestOptions) -> anyhow::Result<TestStepOutcome> {
+fn run_fuzz(workspace: &ProjectWorkspace, options: TestOptions) -> anyhow::Result<TestStepOutcome> {
     if options.scope == TestScope::Quick {
         return Ok(left_out(options.scope));
     }
-    let fuzzer = match fuzz::Fuzzer::find_or_install(&house.root) {
+    let fuzzer = match fuzz::Fuzzer::find_or_install(&workspace.root) {
         Ok(fuzzer) => fuzzer,
-        Err(error) if house.environment == BuildEnvironment::Ci => bail!("no fuzzer: {error:#}"),
+        Err(error) if workspace.environment == BuildEnvironment::Ci => bail!("no fuzzer: {error:#}"),
         Err(error) => return Ok(TestStepOutcome::NotRun(format!("no fuzzer: {error:#}"))),
     };
-    fuzzer.run(house, options.seconds, None)?;
+    fuzzer.run(workspace, options.seconds, None)?;
     Ok(TestStepOutcome::Passed)
 }
 
@@ -177,14 +181,14 @@ mod tests {
 
     #[track_caller]
     fn check(steps: &[(&'static str, TestStep)], missing: MissingTools, want: &[TestStepOutcome], fine: bool) {
-        let house = ProjectWorkspace { root: PathBuf::from("."), environment: BuildEnvironment::Local };
-        let rows = run_steps(steps, &house, options(missing));
+        let workspace = ProjectWorkspace { root: PathBuf::from("."), environment: BuildEnvironment::Local };
+        let rows = run_steps(steps, &workspace, options(missing));
         let endings: Vec<TestStepOutcome> = rows.iter().map(|row| row.ending.clone()).collect();
         assert_eq!((endings.as_slice(), is_success(&rows, missing)), (want, fine));
     }
 
     #[test]
-    fn the_first_failure_ends_it() {
+    fn the_first_failure_ends_the_run() {
         let pass: TestStep = |_, _, _| Ok(TestStepOutcome::Passed);
         let fail: TestStep = |_, _, _| bail!("no");
         let missing: TestStep = |_, _, _| Ok(TestStepOutcome::NotRun("gone".to_owned()));
@@ -204,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_quick_profile_leaves_out() {
+    fn the_quick_filter_is_read_from_the_config() {
         let config = "[profile.default]\ndefault-filter = '''\nall()\n'''\n[profile.quick]\na = 1\ndefault-filter = '''\n  not (a + b)\n'''\n";
         assert_eq!(quick_filter(config), Some("  not (a + b)"));
         assert_eq!(quick_filter("[profile.default]\n"), None);

@@ -1,5 +1,5 @@
-//! Other programs that benches measure and tests start: fetched and unpacked into `target/peers`, so that the system
-//! stays as it is and `cargo clean` takes them away again.
+//! Fetches other programs that benches measure and tests start into `target/peers`, so that the system is unchanged
+//! and `cargo clean` removes them again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use crate::workspace::ProjectWorkspace;
 use crate::{report, subprocess};
 
-/// What is unpacked from the system's own packages: the programs, what they start, and the libraries they lack.
+/// System packages that are unpacked: the programs, what they start, and the libraries they lack.
 const SANDBOX_PACKAGES: &[&str] = &[
     "bubblewrap",
     "busybox-static",
@@ -26,7 +26,7 @@ const SANDBOX_PACKAGES: &[&str] = &[
 
 const NPM_MODULES: &[&str] = &["@anthropic-ai/sandbox-runtime", "@openai/codex"];
 
-/// Agents that tests start: the program, its module, and where the module of this platform has it.
+/// Agents that tests start: the program, its module, and its path in the module of this platform.
 const AGENTS: &[NpmAgent] = &[
     NpmAgent { name: "claude", module: "@anthropic-ai/claude-code", folders: &[] },
     NpmAgent { name: "codex", module: "@openai/codex", folders: &["vendor", "*", "bin"] },
@@ -41,52 +41,52 @@ struct NpmAgent {
 
 const PROXY_PACKAGES: &[&str] = &["nginx", "nginx-common"];
 
-/// Python programs, each with the folder that has its libraries to itself.
+/// Python programs, each installed into a folder of its own.
 const PYTHON_PACKAGES: &[(&str, &str)] = &[("mitmproxy", "mitmproxy"), ("litellm", "litellm[proxy]")];
 
 const NODE_CA_VARIABLE: &str = "NODE_EXTRA_CA_CERTS";
-/// Where systems keep the certificates they believe.
+/// Where systems store the certificates they trust.
 const SYSTEM_CA_BUNDLES: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 
-/// Where they are put.
-pub(crate) fn folder(house: &ProjectWorkspace) -> PathBuf {
-    house.root.join("target").join("peers")
+/// Returns the folder into which they are installed.
+pub(crate) fn folder(workspace: &ProjectWorkspace) -> PathBuf {
+    workspace.root.join("target").join("peers")
 }
 
-/// Gets the other cages. One that cannot be had is told, and the bench tells it again: the others are still worth
-/// measuring.
-pub(crate) fn install_cages(house: &ProjectWorkspace) -> anyhow::Result<()> {
-    unpack(house, SANDBOX_PACKAGES)?;
+/// Installs the other sandbox programs. One that cannot be installed is reported here and again by the bench: the
+/// others are still worth measuring.
+pub(crate) fn install_cages(workspace: &ProjectWorkspace) -> anyhow::Result<()> {
+    unpack(workspace, SANDBOX_PACKAGES)?;
     report::print("installing modules with npm into target/peers/npm");
     for module in NPM_MODULES {
-        report_failure(module, install_module(house, module));
+        report_failure(module, install_module(workspace, module));
     }
     Ok(())
 }
 
-/// Gets the agents that are not there yet, and returns a line about each. One that cannot be had is an error.
-pub(crate) fn install_agents(house: &ProjectWorkspace) -> anyhow::Result<Vec<String>> {
-    let modules = folder(house).join("npm").join("node_modules");
-    AGENTS.iter().map(|agent| ensure_agent(house, &modules, agent)).collect()
+/// Installs the missing agents and returns a line about each. One that cannot be installed is an error.
+pub(crate) fn install_agents(workspace: &ProjectWorkspace) -> anyhow::Result<Vec<String>> {
+    let modules = folder(workspace).join("npm").join("node_modules");
+    AGENTS.iter().map(|agent| ensure_agent(workspace, &modules, agent)).collect()
 }
 
-fn ensure_agent(house: &ProjectWorkspace, modules: &Path, agent: &NpmAgent) -> anyhow::Result<String> {
+fn ensure_agent(workspace: &ProjectWorkspace, modules: &Path, agent: &NpmAgent) -> anyhow::Result<String> {
     let NpmAgent { name, module, .. } = agent;
     let found = || native_program(modules, agent);
     let program = match found() {
         Some(program) => program,
         None => {
-            install_module(house, module)?;
+            install_module(workspace, module)?;
             found().with_context(|| format!("`{module}` has no program `{name}` for this platform"))?
         }
     };
-    // An agent makes itself at home wherever it is started, and the user's home is not ours.
-    let home = create_folder(house, "home")?;
-    let said = subprocess::output(subprocess::command(&program, &home).arg("--version").env("HOME", &home))?;
-    Ok(format!("{name:<12} {}", said.lines().next().unwrap_or("").trim()))
+    // An agent writes to its home folder when it starts, and must not write to the user's.
+    let home = create_folder(workspace, "home")?;
+    let output = subprocess::output(subprocess::command(&program, &home).arg("--version").env("HOME", &home))?;
+    Ok(format!("{name:<12} {}", output.lines().next().unwrap_or("").trim()))
 }
 
-/// Returns where the native program of an agent lies: in a module of its own beside the one that was asked for.
+/// Returns the path of an agent's native program: in a module of its own beside the requested one.
 fn native_program(modules: &Path, agent: &NpmAgent) -> Option<PathBuf> {
     let mut folder = modules.join(native_module(agent.module, std::env::consts::OS, std::env::consts::ARCH));
     for part in agent.folders {
@@ -98,7 +98,7 @@ fn native_program(modules: &Path, agent: &NpmAgent) -> Option<PathBuf> {
     Some(folder.join(agent.name)).filter(|program| program.is_file())
 }
 
-/// Says what the module of a platform is called, given the names that Rust has for it.
+/// Returns the name of the module for a platform, given Rust's names of the platform.
 fn native_module(module: &str, system: &str, machine: &str) -> String {
     let system = if system == "macos" { "darwin" } else { system };
     let machine = match machine {
@@ -109,14 +109,15 @@ fn native_module(module: &str, system: &str, machine: &str) -> String {
     format!("{module}-{system}-{machine}")
 }
 
-fn install_module(house: &ProjectWorkspace, module: &str) -> anyhow::Result<()> {
+fn install_module(workspace: &ProjectWorkspace, module: &str) -> anyhow::Result<()> {
     if subprocess::which("npm").is_none() {
         bail!("`npm` is missing, which fetches `{module}`: apt-get install npm");
     }
-    let modules = create_folder(house, "npm")?;
+    let modules = create_folder(workspace, "npm")?;
     let install = || {
         let mut npm = subprocess::command("npm", &modules);
-        // Node believes a list of its own and not the system's, which may hold one more that stands before the registry.
+        // Node trusts its own list of certificates and not the system's, which may include that of a proxy in front of
+        // the registry.
         if std::env::var_os(NODE_CA_VARIABLE).is_none()
             && let Some(bundle) = SYSTEM_CA_BUNDLES.iter().find(|bundle| Path::new(bundle).exists())
         {
@@ -124,27 +125,27 @@ fn install_module(house: &ProjectWorkspace, module: &str) -> anyhow::Result<()> 
         }
         subprocess::run(npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&modules).arg(module))
     };
-    // Registries stumble now and then.
+    // Registries fail now and then.
     install().or_else(|_| install())
 }
 
-/// Gets the other proxies, in the same spirit.
-pub(crate) fn install_proxies(house: &ProjectWorkspace) -> anyhow::Result<()> {
-    unpack(house, PROXY_PACKAGES)?;
+/// Installs the other proxies. One that cannot be installed is only reported, as in [`install_cages`].
+pub(crate) fn install_proxies(workspace: &ProjectWorkspace) -> anyhow::Result<()> {
+    unpack(workspace, PROXY_PACKAGES)?;
     report::print("installing Python programs with pip, each into a folder of its own below target/peers");
     for (name, package) in PYTHON_PACKAGES {
-        report_failure(package, install_python(house, name, package));
+        report_failure(package, install_python(workspace, name, package));
     }
     Ok(())
 }
 
-/// Gets the LiteLLM proxy that tests ask, once, and returns a line about it. One that cannot be had is an error.
-pub(crate) fn install_litellm(house: &ProjectWorkspace) -> anyhow::Result<String> {
+/// Installs the LiteLLM proxy that tests use, once, and returns a line about it. A failure is an error.
+pub(crate) fn install_litellm(workspace: &ProjectWorkspace) -> anyhow::Result<String> {
     let (name, package) = PYTHON_PACKAGES.iter().find(|(name, _)| *name == "litellm").context("it is in the list")?;
-    let folder = folder(house).join(name);
+    let folder = folder(workspace).join(name);
     let program = folder.join("bin").join(name);
     if !program.is_file() {
-        install_python(house, name, package)?;
+        install_python(workspace, name, package)?;
     }
     if !program.is_file() {
         bail!("`{package}` has no program `{name}`");
@@ -152,7 +153,8 @@ pub(crate) fn install_litellm(house: &ProjectWorkspace) -> anyhow::Result<String
     Ok(format!("{name:<12} {}", version_of(&folder, name).unwrap_or_default()))
 }
 
-/// Returns the version of an installed Python package. Asking the program itself takes longer than most tests.
+/// Returns the version of an installed Python package from its metadata: running the program takes longer than most
+/// tests.
 fn version_of(folder: &Path, name: &str) -> Option<String> {
     let inside = |folder: &Path| fs::read_dir(folder).ok().into_iter().flatten().flatten().map(|entry| entry.path());
     let sites = inside(&folder.join("lib")).map(|python| python.join("site-packages"));
@@ -162,42 +164,42 @@ fn version_of(folder: &Path, name: &str) -> Option<String> {
     })
 }
 
-fn install_python(house: &ProjectWorkspace, name: &str, package: &str) -> anyhow::Result<()> {
-    let folder = create_folder(house, name)?;
+fn install_python(workspace: &ProjectWorkspace, name: &str, package: &str) -> anyhow::Result<()> {
+    let folder = create_folder(workspace, name)?;
     subprocess::run(subprocess::command("python3", &folder).args(["-m", "venv", "."]))
         .with_context(|| format!("`{package}` needs Python with venv: apt-get install python3-venv"))?;
     let install = || {
         let mut pip = subprocess::command(folder.join("bin").join("pip"), &folder);
         subprocess::run(pip.args(["install", "--quiet", "--disable-pip-version-check", package]))
     };
-    // Indexes stumble now and then.
+    // Package indexes fail now and then.
     install().or_else(|_| install())
 }
 
-/// Fetches packages of the system and unpacks them, without installing anything.
-fn unpack(house: &ProjectWorkspace, packages: &[&str]) -> anyhow::Result<()> {
-    let (shelf, root) = (create_folder(house, "packages")?, create_folder(house, "root")?);
+/// Downloads system packages and unpacks them, without installing anything.
+fn unpack(workspace: &ProjectWorkspace, packages: &[&str]) -> anyhow::Result<()> {
+    let (cache, root) = (create_folder(workspace, "packages")?, create_folder(workspace, "root")?);
     report::print("fetching packages with apt-get and unpacking them into target/peers/root; nothing is installed");
     for package in packages {
-        report_failure(package, subprocess::run(subprocess::command("apt-get", &shelf).args(["download", package])));
+        report_failure(package, subprocess::run(subprocess::command("apt-get", &cache).args(["download", package])));
     }
-    for entry in fs::read_dir(&shelf).with_context(|| format!("could not list `{}`", shelf.display()))? {
-        let file = entry.with_context(|| format!("could not list `{}`", shelf.display()))?.path();
-        let unpacked = subprocess::run(subprocess::command("dpkg-deb", &shelf).arg("-x").arg(&file).arg(&root));
+    for entry in fs::read_dir(&cache).with_context(|| format!("could not list `{}`", cache.display()))? {
+        let file = entry.with_context(|| format!("could not list `{}`", cache.display()))?.path();
+        let unpacked = subprocess::run(subprocess::command("dpkg-deb", &cache).arg("-x").arg(&file).arg(&root));
         report_failure(&file.to_string_lossy(), unpacked);
     }
     Ok(())
 }
 
-fn create_folder(house: &ProjectWorkspace, name: &str) -> anyhow::Result<PathBuf> {
-    let place = folder(house).join(name);
+fn create_folder(workspace: &ProjectWorkspace, name: &str) -> anyhow::Result<PathBuf> {
+    let place = folder(workspace).join(name);
     fs::create_dir_all(&place).with_context(|| format!("could not make `{}`", place.display()))?;
     Ok(place)
 }
 
 fn report_failure(what: &str, done: anyhow::Result<()>) {
     if let Err(error) = done {
-        report::print_error(&format!("`{what}` could not be had: {error:#}"));
+        report::print_error(&format!("`{what}` could not be installed: {error:#}"));
     }
 }
 
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_is_not_there() {
+    fn a_missing_agent_has_no_native_program() {
         for agent in AGENTS {
             assert_eq!(native_program(Path::new("no-folder-of-this-name"), agent), None);
         }

@@ -1,4 +1,4 @@
-//! Cargo tools that the chores need: the one on `PATH`, else one of our own under `target/tools`, built once.
+//! Finds the cargo tools that the chores need: the one on `PATH`, else one under `target/tools`, which is built once.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,14 +8,14 @@ use anyhow::Context as _;
 
 use crate::{report, subprocess};
 
-/// A tool from the registry. The version is the one that is installed when none is there.
+/// A tool from the registry. The version is the one that is installed when the tool is missing.
 #[derive(Debug)]
 pub(crate) struct CargoTool {
     pub name: &'static str,
     pub version: &'static str,
 }
 
-/// Returns the tool if it is already there.
+/// Returns the tool if it is already installed.
 pub(crate) fn find(root: &Path, tool: &CargoTool) -> Option<PathBuf> {
     let own = folder(root).join("bin").join(tool.name);
     if own.is_file() { Some(own) } else { subprocess::which(tool.name) }
@@ -30,17 +30,17 @@ pub(crate) fn ensure(root: &Path, tool: &CargoTool) -> anyhow::Result<PathBuf> {
     report::print(&format!("`{name}` is missing: installing version {version} into target/tools"));
     let mut install = subprocess::cargo(root);
     install.args(["install", name, "--locked", "--version", version, "--root"]).arg(folder(root));
-    // Built sooner than it would run faster, and not where another cargo is building.
+    // Without optimization, which would cost more than it saves, and not where another cargo is building.
     install.arg("--debug").env("CARGO_PROFILE_DEV_DEBUG", "0").env_remove("CARGO_TARGET_DIR");
     subprocess::run(&mut install).with_context(|| format!("install it by hand: cargo install {name} --locked"))?;
     find(root, tool).with_context(|| format!("`cargo install {name}` left no program `{name}`"))
 }
 
-/// Returns a `PATH` on which cargo finds our own tools.
+/// Returns a `PATH` on which cargo finds the tools under `target/tools`.
 pub(crate) fn path(root: &Path) -> anyhow::Result<OsString> {
     let rest = env::var_os("PATH").unwrap_or_default();
     env::join_paths(std::iter::once(folder(root).join("bin")).chain(env::split_paths(&rest)))
-        .context("the project lies in a folder that cannot be on PATH")
+        .context("the project is in a folder that cannot be on PATH")
 }
 
 fn folder(root: &Path) -> PathBuf {

@@ -1,4 +1,4 @@
-//! Where the project is on this disk, and whether this is CI.
+//! Locates the project on disk, reads its files, and detects CI.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -13,7 +13,7 @@ pub(crate) struct ProjectWorkspace {
     pub environment: BuildEnvironment,
 }
 
-/// Where we run: in CI nothing may be missing.
+/// Whether this is CI, where nothing may be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BuildEnvironment {
     Ci,

@@ -1,4 +1,4 @@
-//! Mistakes in the command line, told the way every other error is told.
+//! Converts clap's errors into the form in which every other error is printed.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,7 @@ use ralph_core::text::did_you_mean;
 use crate::args::Cli;
 use crate::error::CliError;
 
-/// Turns what clap found into one line and one next step.
+/// Converts an error of clap into one line and one next step.
 pub(crate) fn cli_error(error: &clap::Error, args: &[OsString]) -> CliError {
     let mut whole = Cli::command();
     whole.build();
@@ -37,7 +37,7 @@ pub(crate) fn cli_error(error: &clap::Error, args: &[OsString]) -> CliError {
         }
         ErrorKind::InvalidValue => {
             let valid = context_texts(error, ContextKind::ValidValue);
-            let failure = CliError::usage(format!("`{value}` is no value of `{argument}`"));
+            let failure = CliError::usage(format!("`{value}` is not a value of `{argument}`"));
             match did_you_mean(&value, valid.iter().map(String::as_str)) {
                 Some(meant) => failure.hint(format!("did you mean `{meant}`?")),
                 None => failure.hint(format!("it is one of {}", valid.join(", "))),
@@ -45,21 +45,21 @@ pub(crate) fn cli_error(error: &clap::Error, args: &[OsString]) -> CliError {
         }
         ErrorKind::ValueValidation => {
             let why = std::error::Error::source(error).map(|why| format!(": {why}")).unwrap_or_default();
-            CliError::usage(format!("`{value}` is no value of `{argument}`{why}")).hint(help)
+            CliError::usage(format!("`{value}` is not a value of `{argument}`{why}")).hint(help)
         }
         ErrorKind::MissingRequiredArgument => {
             let missing = context_texts(error, ContextKind::InvalidArg).join(" ");
             CliError::usage(format!("`{spelled}` needs {missing}")).hint(help)
         }
         _ => {
-            let told = error.to_string();
-            let first = told.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            let message = error.to_string();
+            let first = message.lines().next().unwrap_or_default().trim_start_matches("error: ");
             CliError::usage(first.to_owned()).hint(help)
         }
     }
 }
 
-/// Says that a command does not exist, and which one was perhaps meant.
+/// Returns the error for a command that does not exist, with the closest existing name as a hint.
 pub(crate) fn unknown_command(name: &str, whole: &Command) -> CliError {
     unknown_subcommand(name, whole, "ralph")
 }
@@ -73,7 +73,7 @@ fn unknown_subcommand(name: &str, parent: &Command, spelled: &str) -> CliError {
     }
 }
 
-/// Finds the command a line names, as far as it names one.
+/// Returns the deepest subcommand that the arguments name, and how it was spelled.
 fn find_command<'a>(whole: &'a Command, args: &[OsString]) -> (&'a Command, String) {
     let (mut command, mut spelled) = (whole, "ralph".to_owned());
     for arg in args.iter().skip(1).filter_map(|arg| arg.to_str()) {

@@ -1,4 +1,4 @@
-//! The command line, as clap reads it. Help, man pages and completions are made from here.
+//! Defines the command line for clap. Help, man pages and completions are generated from these definitions.
 
 pub(crate) mod agent;
 mod import;
@@ -47,7 +47,8 @@ pub(crate) enum ColorMode {
 }
 
 impl ColorMode {
-    /// A flag beats the environment: `NO_COLOR`, then `CLICOLOR_FORCE`, then what the terminal can do.
+    /// Returns the colour choice: the flag wins over `NO_COLOR`, then `CLICOLOR_FORCE`, then what the terminal
+    /// supports.
     pub(crate) fn choice(self, env: &Env) -> anstream::ColorChoice {
         match self {
             Self::Always => anstream::ColorChoice::Always,
@@ -90,7 +91,7 @@ pub(crate) enum CliCommand {
     /// Pause a run after the action under way
     #[command(after_help = "Examples:\n  ralph pause @\n  ralph resume @")]
     Pause(RunSelector),
-    /// Go on with a run that is paused, crashed or out of budget
+    /// Continue a run that is paused, crashed or out of budget
     #[command(after_help = "Examples:\n  ralph resume @\n  ralph resume 01k3 --add-cost 5 --add-iterations 10")]
     Resume(ResumeArgs),
     /// Start the next iteration with a fresh look
@@ -118,15 +119,15 @@ pub(crate) enum CliCommand {
     /// Carry out what a diagnosis proposed, or list it
     #[command(after_help = "Examples:\n  ralph apply @\n  ralph apply @ 1 && ralph resume @")]
     Apply(recovery::ApplyArgs),
-    /// Let another of its profiles go on with a run
+    /// Continue a run with another of its profiles
     #[command(after_help = "Examples:\n  ralph set-profile @ strong\n  ralph set-profile 01k3 default-cheap")]
     SetProfile(recovery::SetProfileArgs),
-    /// Give a run a new text of its task
+    /// Replace the task text of a run
     #[command(
         after_help = "Examples:\n  ralph edit-task @ ralph_task.md\n  ralph edit-task 01k3 clearer.md --allow-weaker"
     )]
     EditTask(recovery::EditTaskArgs),
-    /// Put a resting run back to where an iteration ended
+    /// Reset a resting run to where an iteration ended
     #[command(after_help = "Examples:\n  ralph rewind @ 3\n  ralph rewind 01k3 1 && ralph resume 01k3")]
     Rewind(RewindArgs),
     /// Rebuild a run from its sandbox when its folder is gone
@@ -137,7 +138,7 @@ pub(crate) enum CliCommand {
     /// Write a task file for this repository
     #[command(after_help = "Examples:\n  ralph init\n  ralph init --template bugfix")]
     Init(InitArgs),
-    /// Make a task file of another tool's plan
+    /// Convert another tool's plan into a task file
     #[command(
         after_help = "Examples:\n  ralph import prd.json\n  ralph import docs/plans/2026-01-02-widget.md --to tasks/widget.md"
     )]
@@ -145,7 +146,7 @@ pub(crate) enum CliCommand {
     /// Check a task file before a token is spent
     #[command(after_help = "Examples:\n  ralph lint\n  ralph lint --baseline\n  ralph lint --fix tasks/fix-auth.md")]
     Lint(LintArgs),
-    /// Look whether this machine can do what a run needs; changes nothing
+    /// Check whether this machine can do what a run needs; changes nothing
     #[command(after_help = "Examples:\n  ralph doctor\n  ralph doctor --json")]
     Doctor,
     /// Make a sandbox, use it, try to break its rules, and remove it
@@ -165,7 +166,7 @@ pub(crate) enum CliCommand {
         after_help = "Examples:\n  ralph store-token --agent claude\n  ralph secret set CLAUDE_CODE_OAUTH_TOKEN"
     )]
     StoreToken(secret::StoreTokenArgs),
-    /// Look whether an agent's token is there and how long it lasts
+    /// Check whether an agent's token is present and how long it lasts
     #[command(hide = true, after_help = "Examples:\n  ralph secret check --agent claude\n  ralph secret check")]
     CheckToken(secret::SecretCheckArgs),
     /// Print an agent's token to a pipe
@@ -192,7 +193,7 @@ pub(crate) enum CliCommand {
     /// Show and change what runs may reach on the network
     #[command(subcommand, after_help = "Examples:\n  ralph policy ls\n  ralph policy log @ --denied")]
     Policy(PolicyCommand),
-    /// Check what was written down about the network of a run
+    /// Check the audit log of a run's network access
     #[command(subcommand, after_help = "Examples:\n  ralph audit verify @\n  ralph audit verify 01k3 --json")]
     Audit(AuditCommand),
     /// Trust the project's model profiles, as they are now
@@ -266,7 +267,7 @@ pub(crate) struct RunArgs {
     /// Keep the sandbox after success
     #[arg(long)]
     pub(crate) keep_sandbox: bool,
-    /// Take changed tracked files of your checkout along
+    /// Include changed tracked files of your checkout
     #[arg(long)]
     pub(crate) include_dirty: bool,
     /// Print the run's id and work in the background
@@ -276,15 +277,15 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunSelector {
-    /// A run: a unique start of its id, its branch, or @ for the latest
+    /// A run: a unique prefix of its id, its branch, or @ for the latest
     pub(crate) run: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// A run: a unique start of its id, its branch, or @ for the latest
+    /// A run: a unique prefix of its id, its branch, or @ for the latest
     pub(crate) run: String,
-    /// Go on until the run rests
+    /// Keep following until the run rests
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// Only this iteration
@@ -294,13 +295,13 @@ pub(crate) struct LogsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
-    /// A run: a unique start of its id, its branch, or @ for the latest
+    /// A run: a unique prefix of its id, its branch, or @ for the latest
     pub(crate) run: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// A run: a unique start of its id, its branch, or @ for the latest
+    /// A run: a unique prefix of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// Only what this iteration changed
     #[arg(long, value_name = "N", value_parser = at_least_one::<u32>)]
@@ -324,14 +325,14 @@ pub(crate) struct VerifyArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Where to make the small repository [default: a new temporary folder]
+    /// Where to create the small repository [default: a new temporary folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ResumeArgs {
-    /// A run: a unique start of its id, its branch, or @ for the latest
+    /// A run: a unique prefix of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// Add iterations to its budget
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u32>, hide_default_value = true)]
@@ -345,7 +346,7 @@ pub(crate) struct ResumeArgs {
     /// Add tokens to its budget
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u64>, hide_default_value = true)]
     pub(crate) add_tokens: u64,
-    /// Make the sandbox anew from the last commit that was handed over, when it is gone
+    /// Recreate a lost sandbox from the last commit that was handed over
     #[arg(long)]
     pub(crate) recreate: bool,
     /// Keep the sandbox after success
@@ -361,16 +362,16 @@ pub(crate) struct ResumeArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RotateArgs {
-    /// A run: a unique start of its id, its branch, or @ for the latest
+    /// A run: a unique prefix of its id, its branch, or @ for the latest
     pub(crate) run: String,
-    /// What the fresh session is told
+    /// What to tell the fresh session
     #[arg(long, value_name = "TEXT")]
     pub(crate) why: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct MessageArgs {
-    /// A run: a unique start of its id, its branch, or @ for the latest
+    /// A run: a unique prefix of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// What to tell the model
     #[arg(required = true, num_args = 1..)]
@@ -379,7 +380,7 @@ pub(crate) struct MessageArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RewindArgs {
-    /// A run: a unique start of its id, its branch, or @ for the latest
+    /// A run: a unique prefix of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// The iteration to go back to; 0 is the start
     pub(crate) iteration: u32,
@@ -399,7 +400,7 @@ pub(crate) struct InitArgs {
     /// What kind of task to write
     #[arg(long, value_enum, default_value_t = TemplateArg::Feature)]
     pub(crate) template: TemplateArg,
-    /// Overwrite a task file that is there
+    /// Overwrite an existing task file
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -418,7 +419,7 @@ pub(crate) struct LintArgs {
     /// Run every proof on the base commit too
     #[arg(long)]
     pub(crate) baseline: bool,
-    /// Mend what can be mended mechanically
+    /// Fix what can be fixed mechanically
     #[arg(long)]
     pub(crate) fix: bool,
     /// Where the baseline runs
@@ -497,10 +498,10 @@ pub(crate) struct SandboxExecArgs {
     /// Let the new sandbox talk to this host or preset; may be given again
     #[arg(long, visible_alias = "allow", value_name = "HOST")]
     pub(crate) allow_host: Vec<String>,
-    /// Lend the model of this profile: its address and a stand-in for its key go in, its calls are metered
+    /// Grant the model of this profile: its address and a phantom for its key go in, its calls are metered
     #[arg(long, value_name = "PROFILE", conflicts_with = "name")]
     pub(crate) profile: Vec<String>,
-    /// The most that calls of lent models may cost
+    /// The most that calls of granted models may cost
     #[arg(long, value_name = "USD", default_value_t = 1.0, requires = "profile")]
     pub(crate) max_cost: f64,
     /// Lend a secret to HTTPS requests to a host: NAME=HOST; may be given again
@@ -512,10 +513,10 @@ pub(crate) struct SandboxExecArgs {
     /// Copy this directory's files into the workspace first
     #[arg(long, value_name = "DIR")]
     pub(crate) copy: Option<std::path::PathBuf>,
-    /// End the command after so many seconds
+    /// End the command after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     pub(crate) timeout: u64,
-    /// Give the command what stands on standard input
+    /// Pass standard input to the command
     #[arg(long, short = 'i')]
     pub(crate) stdin: bool,
     /// Give the command a terminal
@@ -523,7 +524,7 @@ pub(crate) struct SandboxExecArgs {
     pub(crate) terminal: bool,
     #[command(flatten)]
     pub(crate) on: BackendFlag,
-    /// The command and its words
+    /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
@@ -533,7 +534,7 @@ pub(crate) struct RedteamArgs {
     /// The backend to attack
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
-    /// Only these cases: an area (FS, PR, KS, NE, DN, PC, RX, PE), a case (FS-01) or a start of one (KS-04*)
+    /// Only these cases: an area (FS, PR, KS, NE, DN, PC, RX, PE), a case (FS-01) or a prefix of one (KS-04*)
     #[arg(long, value_name = "CASES")]
     pub(crate) only: Option<String>,
     /// Also print what held
@@ -560,7 +561,7 @@ pub(crate) struct BackendFlag {
 
 #[derive(Debug, Args)]
 pub(crate) struct PruneArgs {
-    /// Only say what would be removed
+    /// Only print what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What ralph tells of its own work where `RALPH_LOG` asks for it: lines on standard error, masked like everything it says.
+//! Writes debug logs to standard error when `RALPH_LOG` asks for them, with secrets masked as in all other output.
 
 use std::io::{self, Write};
 
@@ -13,31 +13,32 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use crate::environment::ProcessEnvironment;
 use crate::ui::Ui;
 
-/// Logs what a filter names. The secrets are gathered before the first line, since gathering them logs too.
+/// Logs what a filter selects. The secrets are collected before the first line, since collecting them logs too.
 pub(crate) fn to_stderr(filter: &str, environment: &ProcessEnvironment, ui: &mut Ui) {
     let Ok(targets) = filter.parse::<Targets>() else {
         ui.print_message(&format!(
-            "`RALPH_LOG={filter}` is no log filter, so nothing is logged; try `RALPH_LOG=debug`"
+            "`RALPH_LOG={filter}` is not a log filter, so nothing is logged; try `RALPH_LOG=debug`"
         ));
         return;
     };
-    // Without a home the command itself will say so; what looks like a secret is masked all the same.
+    // Without a home directory the command itself will report it; text that looks like a secret is masked all the
+    // same.
     let store = ralph_home(&environment.env).map(|home| SecretStore::open(&home, &environment.env));
     let secrets = store.map(|store| store.all_values()).unwrap_or_default();
     let masked = RedactingMakeWriter { redactor: Redactor::new(secrets), to: io::stderr };
     let lines = tracing_subscriber::fmt::layer().with_writer(masked);
     let subscriber = tracing_subscriber::registry().with(lines.with_filter(targets));
-    // A second subscriber cannot be set; there is only ever this one.
+    // Setting it fails only if there is a subscriber already, and this is the only one.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
 
-/// Masks each line as a whole on its way.
+/// Masks each line as a whole before it is written.
 struct RedactingMakeWriter<To> {
     redactor: Redactor,
     to: To,
 }
 
-/// A line that is being written; it goes out when it is let go of.
+/// A line that is being assembled; it is written when this is dropped.
 struct RedactedLineWriter<'a, W: Write> {
     redactor: &'a Redactor,
     held: Vec<u8>,
@@ -58,7 +59,7 @@ impl<W: Write> Write for RedactedLineWriter<'_, W> {
         Ok(piece.len())
     }
 
-    /// Nothing goes out yet: a piece may end in the middle of a secret.
+    /// Writes nothing yet: a chunk may end in the middle of a secret.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -67,7 +68,7 @@ impl<W: Write> Write for RedactedLineWriter<'_, W> {
 impl<W: Write> Drop for RedactedLineWriter<'_, W> {
     fn drop(&mut self) {
         let text = String::from_utf8_lossy(&self.held);
-        // There is nowhere else to tell that standard error is gone.
+        // If standard error is gone, there is nowhere else to report it.
         let _ = self.to.write_all(self.redactor.redact(&text).as_bytes());
     }
 }
@@ -85,7 +86,7 @@ mod tests {
 
     impl Write for SharedBuffer {
         fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-            self.0.lock().expect("nobody panics here").extend_from_slice(piece);
+            self.0.lock().expect("no holder of this lock panics").extend_from_slice(piece);
             Ok(piece.len())
         }
 
@@ -108,10 +109,10 @@ mod tests {
             tracing::warn!(%token, "seen {}", "hunter2-\"hunter2");
             tracing::error!("nothing");
         });
-        let told = String::from_utf8(sink.0.lock().expect("nobody panics here").clone()).expect("text");
-        assert_eq!(told.matches("[redacted:MINE]").count(), 2, "{told}");
-        assert_eq!(told.matches("[redacted:github-token]").count(), 1, "{told}");
-        assert!(!told.contains("hunter2") && !told.contains(&token), "{told}");
-        assert_eq!(told.lines().count(), 3, "{told}");
+        let logged = String::from_utf8(sink.0.lock().expect("no holder of this lock panics").clone()).expect("text");
+        assert_eq!(logged.matches("[redacted:MINE]").count(), 2, "{logged}");
+        assert_eq!(logged.matches("[redacted:github-token]").count(), 1, "{logged}");
+        assert!(!logged.contains("hunter2") && !logged.contains(&token), "{logged}");
+        assert_eq!(logged.lines().count(), 3, "{logged}");
     }
 }

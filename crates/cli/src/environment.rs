@@ -1,8 +1,8 @@
-//! The one place that reads the process environment and the `.env` file.
+//! Reads the process environment and the `.env` file; nothing else does.
 
 use ralph_core::env::{self, Env};
 
-/// What the process was started with.
+/// The environment that the process was started with.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessEnvironment {
     pub(crate) env: Env,

@@ -1,4 +1,4 @@
-//! Errors told to people: what failed, why, and what to do next.
+//! Defines the errors that are shown to the user: what failed, why, and what to do next.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::ui::{BOLD, RED, Ui, paint};
 
-/// An error at the edge, with its exit code and its next step.
+/// An error of a command, with its exit code and its next step.
 #[derive(Debug)]
 pub(crate) struct CliError {
     pub(crate) exit: RalphExitCode,
@@ -42,7 +42,7 @@ impl CliError {
         self
     }
 
-    /// Takes an error and all its causes.
+    /// Converts an error and all its causes.
     pub(crate) fn from_error(exit: RalphExitCode, error: &dyn std::error::Error) -> Self {
         let mut failure = Self::new(exit, error.to_string());
         let mut source = error.source();
@@ -83,7 +83,7 @@ impl From<ralph_engine::Error> for CliError {
     fn from(error: ralph_engine::Error) -> Self {
         let mut failure = Self::from_error(error.exit(), &error);
         failure.hint = error.hint();
-        // "sandbox trouble" says nothing by itself: what it wraps is the message.
+        // The wrapper "sandbox trouble" has no information of its own: the wrapped error is the message.
         if matches!(error, ralph_engine::Error::Sandbox(_) | ralph_engine::Error::Git(_)) && !failure.causes.is_empty()
         {
             failure.message = failure.causes.remove(0);
@@ -105,5 +105,5 @@ impl From<SetupError> for CliError {
     }
 }
 
-/// What every command returns: the exit code it ends with.
+/// The result of every command: the exit code to end with.
 pub(crate) type CliResult = Result<RalphExitCode, CliError>;

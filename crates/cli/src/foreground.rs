@@ -1,6 +1,8 @@
-//! A run on the terminal while it is under way: events above, one pinned line below.
+//! Drives a run in the foreground and shows it: events above, one pinned status line below.
 //!
-//! It reads the run's event file like every other reader does; the run only wakes it. A slow terminal slows nothing.
+//! It reads the run's event file as every other reader does; the run only wakes it, so that a slow terminal does not
+//! slow
+//! the run.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +21,7 @@ use crate::error::CliError;
 use crate::render::{events, sparkline};
 use crate::ui::Ui;
 
-/// Wakes the reader when there is something new.
+/// Wakes the reader when there is a new event.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DisplayNotifier(Arc<Notify>);
 
@@ -31,16 +33,16 @@ impl EventObserver for DisplayNotifier {
     }
 }
 
-/// How often the pinned line is drawn anew while nothing happens.
+/// How often the status line is redrawn while nothing happens.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Whoever asks a program to end waits about ten seconds before ending it by force.
+/// How long an action may take after a request to end: service managers typically kill a program ten seconds after it.
 const TERMINATE_GRACE: Duration = Duration::from_secs(5);
 
-/// The signals by which a system or a terminal that goes away asks a program to end.
+/// The signals by which the system, or a terminal that closes, asks a program to end.
 struct TerminationSignals {
     terminate: Signal,
-    /// Not heard where whoever started us wants us to stay, as `nohup` does.
+    /// `None` where the parent process set it to be ignored, as `nohup` does.
     hangup: Option<Signal>,
 }
 
@@ -66,7 +68,7 @@ impl TerminationSignals {
     }
 }
 
-/// Reads from what the kernel says of a process whether it was started with a signal ignored.
+/// Returns whether a signal is ignored, from a process's `/proc` status.
 fn is_signal_ignored(status: &str, signal: SignalKind) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
@@ -74,7 +76,8 @@ fn is_signal_ignored(status: &str, signal: SignalKind) -> bool {
     mask.checked_shr(bit).is_some_and(|mask| mask & 1 == 1)
 }
 
-/// Drives a run to where it rests, showing it meanwhile; the first Ctrl-C rests it after the action, the second at once.
+/// Drives a run until it rests and shows it meanwhile. The first Ctrl-C pauses it after the action, the second at
+/// once.
 pub(crate) async fn drive(
     mut runner: Runner,
     wake: &DisplayNotifier,
@@ -89,15 +92,15 @@ pub(crate) async fn drive(
         activity_read: Instant::now(),
         after,
     };
-    // On the heap: a run's whole state is in it.
+    // On the heap, because it contains the run's whole state.
     let mut driving = Box::pin(async move {
         let outcome = runner.drive().await.cloned();
-        // Closed here, so that the run is released before the last words are printed.
+        // Closed here, so that the run's lock is released before the final messages are printed.
         let closed = runner.close().await;
         outcome.and_then(|state| closed.map(|()| state))
     });
     ui.tolerate_broken_pipe();
-    // Listening all the time: one that is asked for anew in every round misses what comes in between.
+    // Created once: a listener that is created in every round would miss signals in between.
     let mut pressed =
         signal(SignalKind::interrupt()).map_err(|error| CliError::from_error(RalphExitCode::NotReady, &error))?;
     let mut leave = TerminationSignals::new().map_err(|error| CliError::from_error(RalphExitCode::NotReady, &error))?;
@@ -108,7 +111,7 @@ pub(crate) async fn drive(
             () = wake.0.notified() => {
                 view.show(ui)?;
                 if ui.is_output_closed() && !stops.soon.is_cancelled() {
-                    ui.print_message("nobody reads the output any more: finishing the action under way, then saving");
+                    ui.print_message("the output was closed: finishing the action under way, then saving");
                     stops.soon.cancel();
                 }
             }
@@ -152,7 +155,7 @@ pub(crate) async fn drive(
 struct ForegroundView {
     follow: EventLogReader,
     run: RunView,
-    /// When the activity was read. Not when it began: that may have been before a crash.
+    /// When the activity was read; not when it began, which may have been before a crash.
     activity_read: Instant,
     after: u64,
 }
@@ -188,7 +191,7 @@ impl ForegroundView {
     }
 }
 
-/// Writes the pinned line: iteration, cost, time, loop score, what is awaited.
+/// Formats the status line: iteration, cost, time, loop score, current activity.
 pub(crate) fn status_line(state: &RunState, what: &str, since: Duration) -> String {
     let cost = match state.budget.cost {
         Some(cap) => format!("${:.2}/{}", state.spent.cost.as_usd(), cap.as_usd()),
@@ -199,7 +202,7 @@ pub(crate) fn status_line(state: &RunState, what: &str, since: Duration) -> Stri
         "#{}/{}  {cost}  {}/{}  loop {:.1} {}  ▸ {} {}s",
         state.spent.iterations,
         state.budget.iterations,
-        // Events carry the time; between two of them it still passes.
+        // Events carry the time that was worked; add what has passed since the last one.
         format_duration(state.spent.wall_ms.saturating_add(u64::try_from(since.as_millis()).unwrap_or(0))),
         format_duration(state.budget.wall_ms),
         scores.last().copied().unwrap_or(0.0),
@@ -209,7 +212,7 @@ pub(crate) fn status_line(state: &RunState, what: &str, since: Duration) -> Stri
     )
 }
 
-/// Writes a duration as people say it.
+/// Formats a duration for people.
 pub(crate) fn format_duration(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {

@@ -1,4 +1,5 @@
-//! `ralph`: lets a coding agent work alone on a task and hands back a pull request whose every claim was re-proved.
+//! Entry point of `ralph`, which lets a coding agent work alone on a task and returns a pull request whose every claim
+//! was proved again.
 
 mod arg_errors;
 mod args;
@@ -24,7 +25,7 @@ use crate::error::CliError;
 use crate::ui::Ui;
 
 fn main() -> ExitCode {
-    // First of all, and before any thread: this may be the process that builds a cage.
+    // First, before any thread starts: this may be the process that builds a cage.
     if let Some(code) = ralph_sandbox::platform::helper_entry().or_else(ralph_redteam::payload_entry) {
         return code;
     }
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
     let outcome = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => {
             let outcome = runtime.block_on(commands::dispatch(cli, environment, &mut ui));
-            // Whatever still runs in the background belongs to nobody by now.
+            // No task that still runs in the background has an owner at this point.
             runtime.shutdown_background();
             outcome
         }
@@ -60,10 +61,10 @@ fn main() -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-/// Help and version are answers, everything else is a mistake in the command line.
+/// Prints clap's result: help and version are answers, everything else is an error in the command line.
 fn report_arg_error(error: &clap::Error, environment: &ProcessEnvironment) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // Nothing can be told when the terminal itself is gone.
+        // If the terminal is gone, there is nowhere to report it.
         let _ = error.print();
         return if error.use_stderr() { ExitCode::from(RalphExitCode::Usage.code()) } else { ExitCode::SUCCESS };
     }
@@ -74,10 +75,10 @@ fn report_arg_error(error: &clap::Error, environment: &ProcessEnvironment) -> Ex
     ExitCode::from(failure.exit.code())
 }
 
-/// Lets ralph open as many files as the system would let it: each connection of a sandbox takes two.
+/// Raises the limit of open files to the system's maximum: each connection of a sandbox needs two.
 fn raise_open_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // With fewer it works as well, only for fewer connections at the same time.
+    // A lower limit works too, with fewer simultaneous connections.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

@@ -1,4 +1,4 @@
-//! The machine and the directory a command runs on, for the setup in `ralph_engine::setup`, which looks at neither itself.
+//! Provides the host and the current directory to `ralph_engine::setup`, which reads neither by itself.
 
 use std::path::{Path, PathBuf};
 
@@ -24,38 +24,40 @@ impl CliSetup {
         Ok(Self { host: HostContext::open(home, environment.env.clone()).await?, environment })
     }
 
-    /// Finds a run to look at. `@` is the latest of the repository around, or of all where that has none.
+    /// Finds a run to read. `@` is the latest of the current repository, or of all if that has none.
     pub(crate) fn find_run(&self, wanted: &str) -> Result<RunFolder, CliError> {
         Ok(setup::find_run(&self.host.home, &dir_or_nowhere(), wanted)?)
     }
 
-    /// Finds whose record a person means: a run, or what `ralph sandbox exec` wrote down under its sandbox's name.
+    /// Finds the folder with an audit log: a run's, or the one that `ralph sandbox exec` wrote under its sandbox's
+    /// name.
     pub(crate) fn find_audit_folder(&self, wanted: &str) -> Result<RunFolder, CliError> {
         Ok(setup::find_audit_folder(&self.host.home, &dir_or_nowhere(), wanted)?)
     }
 
-    /// Finds a run to change. Inside a repository without runs `@` is none: nobody means another repository's.
+    /// Finds a run to change. Inside a repository without runs `@` finds none: it must not change another repository's
+    /// run.
     pub(crate) fn find_run_to_change(&self, wanted: &str) -> Result<RunFolder, CliError> {
         Ok(setup::find_run_to_change(&self.host.home, &dir_or_nowhere(), wanted)?)
     }
 
-    /// Reads the task file a command names, or the one at the top of the repository.
+    /// Reads the task file that a command names, or the one at the top of the repository.
     pub(crate) async fn load_task(&self, task: Option<&Path>) -> Result<LoadedTask, CliError> {
         Ok(setup::load_task(&self.host, &current_dir()?, &task_input(task)).await?)
     }
 
-    /// Finds the repository people stand in.
+    /// Finds the repository of the current directory.
     pub(crate) async fn repo(&self) -> Result<UserRepo, CliError> {
         Ok(UserRepo::find(&self.host.git, &current_dir()?).await.map_err(ralph_engine::Error::from)?)
     }
 
-    /// Returns the top of the repository people stand in, if they do.
+    /// Returns the top of the repository of the current directory, if there is one.
     pub(crate) async fn repo_top(&self) -> Option<PathBuf> {
         self.repo().await.ok().map(|repo| repo.top().to_owned())
     }
 }
 
-/// Returns the directory people stand in.
+/// Returns the current directory.
 pub(crate) fn current_dir() -> Result<PathBuf, CliError> {
     std::path::absolute(".").map_err(|error| CliError::from_error(RalphExitCode::Usage, &error))
 }
@@ -65,14 +67,14 @@ pub(crate) fn task_input(task: Option<&Path>) -> TaskInput {
     task.map_or(TaskInput::DefaultFile, |path| TaskInput::File(path.to_owned()))
 }
 
-/// Tells an error with its hint.
+/// Converts an error with its hint.
 pub(crate) fn error_with_hint(exit: RalphExitCode, error: &dyn std::error::Error, hint: Option<String>) -> CliError {
     let mut failure = CliError::from_error(exit, error);
     failure.hint = hint;
     failure
 }
 
-/// Returns the directory people stand in; in one that was removed a run can still be named by its id.
+/// Returns the current directory, or an empty path if it was removed: a run can still be named by its id then.
 fn dir_or_nowhere() -> PathBuf {
     current_dir().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The one mouth: data to stdout, everything else to stderr, one pinned line while a run is live.
+//! Prints all output: data to stdout, everything else to stderr, one pinned status line while a run is live.
 
 use std::io::{self, IsTerminal as _, Write};
 
@@ -23,14 +23,14 @@ pub(crate) struct Ui {
     reader: OutputReader,
 }
 
-/// What becomes of the program when nobody reads its output any more.
+/// Whether the program needs a reader for its output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OutputReader {
-    /// It has nothing else to do and ends.
+    /// The program ends when the output is closed, because it has nothing else to do.
     Required,
-    /// It has work under way, which must be put down properly.
+    /// The program continues when the output is closed, because it must first save the work under way.
     Optional,
-    /// That has happened.
+    /// The output was closed.
     Gone,
 }
 
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Ui {
     }
 }
 
-/// Colours text when the terminal shows colours; the words alone always say it.
+/// Colours text when the terminal shows colours; the text must be complete without them.
 pub(crate) fn paint(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
 }
@@ -58,7 +58,7 @@ impl Ui {
         }
     }
 
-    /// From here on a reader that goes away does not end the program.
+    /// From now on, a closed output does not end the program.
     pub(crate) fn tolerate_broken_pipe(&mut self) {
         self.reader = OutputReader::Optional;
     }
@@ -71,12 +71,12 @@ impl Ui {
         self.json
     }
 
-    /// Tells whether a pinned status line makes sense here.
+    /// Returns whether a pinned status line makes sense here.
     pub(crate) fn shows_status_line(&self) -> bool {
         self.live
     }
 
-    /// Tells whether somebody is there to answer a question.
+    /// Returns whether there is a terminal on which the user can answer a question.
     pub(crate) fn can_prompt(&self) -> bool {
         io::stdin().is_terminal() && io::stderr().is_terminal() && !self.json
     }
@@ -88,7 +88,7 @@ impl Ui {
         self.handle_write_error(written);
     }
 
-    /// Writes data as it is, without a newline of its own.
+    /// Writes data unchanged, without adding a newline.
     pub(crate) fn print_raw(&mut self, text: &str) {
         self.clear_status();
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
@@ -101,14 +101,14 @@ impl Ui {
         self.print_data(&text);
     }
 
-    /// Tells a person something.
+    /// Writes a message for the user to stderr.
     pub(crate) fn print_message(&mut self, line: &str) {
         self.clear_status();
-        // Losing a remark because stderr is closed must not end the run.
+        // A message that is lost because stderr is closed must not end the run.
         let _ = writeln!(self.err, "{line}");
     }
 
-    /// Shows the pinned line, replacing the one before.
+    /// Shows the pinned status line, replacing the previous one.
     pub(crate) fn set_status(&mut self, line: &str) {
         if self.live {
             let width = terminal_width();
@@ -119,7 +119,7 @@ impl Ui {
         }
     }
 
-    /// Takes the pinned line away.
+    /// Removes the pinned status line.
     pub(crate) fn clear_status(&mut self) {
         if self.status_shown {
             let _ = write!(self.err, "\r\x1b[2K");
@@ -128,8 +128,8 @@ impl Ui {
         }
     }
 
-    /// A reader that went away is no error: the program ends quietly, as if all had been read. Output that cannot be
-    /// written is lost, and that is said.
+    /// Handles a failed write. A closed reader is no error: the program ends quietly, as if everything had been read.
+    /// Other failures lose output, which is reported.
     fn handle_write_error(&mut self, written: io::Result<()>) {
         let Err(error) = written else { return };
         match self.reader {

@@ -1,11 +1,11 @@
-//! Makes `config/prices.json` from LiteLLM's price file:
+//! Generates `config/prices.json` from LiteLLM's price file:
 //!
 //! ```sh
 //! cargo run -p ralph-core --example prices -- model_prices_and_context_window.json 2026-11-15 > config/prices.json
 //! ```
 //!
-//! What ships is what its makers sell themselves, by the date given: models to talk to whose price per token is known,
-//! and no longer those that were taken back a year before. Whoever needs another imports the whole file
+//! The shipped list has the models that providers sell themselves as of the given date: chat models with a known price
+//! per token, without those deprecated more than a year before. Users who need another model import the whole file
 //! (`ralph profile prices --import`).
 
 #![expect(clippy::disallowed_methods, reason = "a program, which reads its arguments and a file")]
@@ -15,7 +15,7 @@ use std::io::Write as _;
 use ralph_core::price::import_litellm;
 use serde_json::{Map, Value};
 
-/// Those who sell their own models, or one list of others' that is theirs.
+/// Providers that sell their own models, or a list of others' models that is their own.
 const SELLERS: [&str; 12] = [
     "anthropic",
     "cerebras",
@@ -39,12 +39,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let since = format!("{}{}", year - 1, date.get(4..).unwrap_or_default());
     all.retain(|key, entry| is_shipped(key, entry, &since));
     let imported = import_litellm(&Value::Object(all).to_string())?;
-    let kept: Value = serde_json::from_str(&imported.to_saved_json())?;
-    let models = kept.get("models").and_then(Value::as_object).ok_or("an import without models")?;
-    // One model a line, so that a later list can be compared with this one.
+    let saved: Value = serde_json::from_str(&imported.to_saved_json())?;
+    let models = saved.get("models").and_then(Value::as_object).ok_or("an import without models")?;
+    // One model per line, so that a later list can be compared with this one.
     let lines: Vec<String> =
         models.iter().map(|(key, entry)| format!("{}:{entry}", Value::from(key.as_str()))).collect();
-    let format = kept.get("format").ok_or("an import without a format")?;
+    let format = saved.get("format").ok_or("an import without a format")?;
     let text = format!("{{\"format\":{format},\"made\":\"{date}\",\"models\":{{\n{}\n}}}}\n", lines.join(",\n"));
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn is_shipped(key: &str, entry: &Value, since: &str) -> bool {
     let text = |name: &str| entry.get(name).and_then(Value::as_str);
     let costs = |name: &str| entry.get(name).and_then(Value::as_f64).is_some_and(|usd| usd > 0.0);
-    // Azure sells by region too; a name without one is the usual price.
+    // Azure also sells by region; a name without one has the usual price.
     let azure =
         text("litellm_provider") == Some("azure") && key.starts_with("azure/gpt-5") && key.matches('/').count() == 1;
     (azure || text("litellm_provider").is_some_and(|seller| SELLERS.contains(&seller)))
@@ -61,7 +61,7 @@ fn is_shipped(key: &str, entry: &Value, since: &str) -> bool {
         && text("deprecation_date").is_none_or(|gone| gone > since)
         && costs("input_cost_per_token")
         && costs("output_cost_per_token")
-        // What speaks costs more than its words, and what always searches more than its tokens.
+        // Audio output costs more than its text tokens, and models that always search cost more than their tokens.
         && !costs("output_cost_per_audio_token")
         && !["search", "deep-research", "ft:"].iter().any(|part| key.contains(part))
 }

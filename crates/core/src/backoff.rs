@@ -1,7 +1,7 @@
-//! How long a run waits for a provider that gives no answer before it asks for a person.
+//! Computes how long a run waits for a provider that does not answer before it pauses for a person.
 //!
-//! An outage heals by itself, and a run is often alone for a night; so it asks again after growing waits. Trouble that
-//! cannot heal, such as a wrong key, is not waited for: who judges that is the caller.
+//! An outage ends by itself, and a run is often unattended for a night, so it retries with growing waits. Errors that
+//! cannot go away by themselves, such as a wrong key, are not retried; the caller decides which those are.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use std::time::Duration;
 const WAITS: [Duration; 4] =
     [Duration::from_mins(1), Duration::from_mins(2), Duration::from_mins(5), Duration::from_mins(15)];
 
-/// Nobody waits longer than this for one outage.
+/// The maximum total wait for one outage.
 const MAX_TOTAL_WAIT: Duration = Duration::from_hours(8);
 
-/// So often is asked again where each try may be charged.
+/// The maximum number of retries where each may be charged.
 const MAX_PAID_RETRIES: u32 = 6;
 
-/// What asking again costs when there is no answer.
+/// What a retry costs when there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryCost {
     Free,
-    /// Each may be charged at its worst.
+    /// Each retry may be charged at its worst case.
     Paid,
 }
 
-/// Returns how long to wait when it was waited `times` in a row, or `None` when a person is needed. All the waits of an
-/// outage together are no longer than what the run has `left` of its time.
+/// Returns how long to wait after `times` consecutive waits, or `None` when a person is needed. The waits of one
+/// outage together never exceed the time the run has `left`.
 pub fn wait(times: u32, tries: RetryCost, left: Duration) -> Option<Duration> {
     if tries == RetryCost::Paid && times >= MAX_PAID_RETRIES {
         return None;
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_until_a_person_is_asked() {
+    fn waits_grow_until_a_person_is_needed() {
         check(RetryCost::Free, Duration::from_hours(1), &[1, 2, 5, 15, 15, 15]);
         check(RetryCost::Free, Duration::from_mins(8), &[1, 2, 5]);
         check(RetryCost::Free, Duration::from_secs(30), &[]);

@@ -1,4 +1,4 @@
-//! How much a run may use, and how much is left.
+//! Compares what a run has used with the limits it was given.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::money::MicroUsd;
 use crate::price::Price;
 
-/// The hard stops of a run.
+/// The hard limits of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     pub iterations: u32,
@@ -65,7 +65,8 @@ impl BudgetKind {
 pub const WARN_AT: [u8; 3] = [50, 80, 95];
 
 impl Budget {
-    /// Tells whether a cap holds calls of this price: without a price no cap of cost does, so there must be one of tokens.
+    /// Returns whether a cap limits calls of this price: a cost cap cannot when the price is unknown, so a token cap is
+    /// needed then.
     pub fn can_enforce(&self, price: Option<&Price>) -> bool {
         price.is_some() || self.tokens.is_some()
     }
@@ -82,9 +83,9 @@ impl Budget {
         })
     }
 
-    /// Returns the budget that forbids another model call inside an iteration already begun.
+    /// Returns the budget that forbids another model call inside an iteration that has started.
     pub fn forbids_call(&self, spent: &BudgetUsage) -> Option<BudgetKind> {
-        // The iteration under way was already counted when it was allowed to begin.
+        // The iteration under way was already counted when it started.
         self.exhausted(&BudgetUsage { iterations: 0, ..*spent })
     }
 
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn ends() {
+    fn the_first_exhausted_budget_is_returned() {
         for (used, want) in [
             (spent(9, 999, 99, u64::MAX), None),
             (spent(10, 0, 0, 0), Some(BudgetKind::Iterations)),
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_nobody_knows_what_needs_a_cap_of_tokens() {
+    fn an_unknown_price_needs_a_token_cap() {
         let free = Price::per_mtok_usd(0.0, 0.0, None);
         let capped = Budget { tokens: Some(5), ..budget() };
         for (budget, price, want) in [
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn warns() {
+    fn warnings_report_the_highest_share_reached() {
         for (used, want) in [
             (spent(4, 0, 0, 0), vec![]),
             (spent(5, 0, 0, 0), vec![(BudgetKind::Iterations, 50)]),
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn raises() {
+    fn raising_keeps_missing_limits_missing() {
         let mut raised = budget();
         raised.raise(5, 1, MicroUsd(50), 7);
         let want =

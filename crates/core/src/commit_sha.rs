@@ -1,16 +1,16 @@
-//! Names a commit by its full hash, checked once where it is read.
+//! Parses the full hash of a commit, once, where it is read.
 
 use std::fmt;
 use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
-/// The full name of a commit in lower-case hex: SHA-1 or SHA-256.
+/// The full hash of a commit in lower-case hex: SHA-1 or SHA-256.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CommitSha(String);
 
-/// A text that is not the full name of a commit.
+/// A text that is not the full hash of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not the full name of a commit")]
 pub struct BadCommitSha {
@@ -37,7 +37,7 @@ impl CommitSha {
     }
 }
 
-/// A commit's name is text wherever it is only shown, compared or handed to a program.
+/// Derefs to text, because a hash is mostly shown, compared or passed to a program.
 impl Deref for CommitSha {
     type Target = str;
 
@@ -66,7 +66,7 @@ impl From<CommitSha> for String {
     }
 }
 
-/// Reads and writes a commit that may be missing as a text that is empty then, which is how events have it.
+/// Serializes a missing commit as an empty string, which is how events store it.
 pub(crate) mod empty_if_none {
     use serde::{Deserialize as _, Deserializer, Serializer, de};
 
@@ -89,7 +89,7 @@ mod tests {
     use crate::event::Event;
 
     #[test]
-    fn only_full_names_are_taken() {
+    fn only_full_hashes_are_accepted() {
         let full = "5d50cd1236913b73888ca14071f708156ca584c4";
         for (text, want) in [
             (full, true),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_without_a_commit_is_an_empty_text() {
+    fn an_import_without_a_commit_is_an_empty_string() {
         let text = r#"{"type":"commit-imported","n":1,"sha":"","commits":0,"findings":[]}"#;
         let event: Event = serde_json::from_str(text).unwrap();
         assert_eq!(event, Event::CommitImported { n: 1, sha: None, commits: 0, findings: Vec::new() });

@@ -1,4 +1,4 @@
-//! Everything one may ask of a live run, as one closed list.
+//! Defines every request that can be made of a live run, as one closed enum.
 //!
 //! Controls enter through the run's `control.sock`, the same way from the command line and the web, and each is
 //! acknowledged by an event.
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::proof::PinnedSection;
 
-/// A wish for a run.
+/// A request to a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Control {
@@ -26,7 +26,7 @@ pub enum Control {
     Guardrail {
         text: String,
     },
-    /// Makes this the task from now on.
+    /// Replaces the task from now on.
     EditTask(TaskEdit),
     Diagnose,
     ApplyProposal {
@@ -38,9 +38,9 @@ pub enum Control {
         cost_usd: f64,
         tokens: u64,
     },
-    /// Adds rules or presets to what the run may reach.
+    /// Adds rules or presets that allow hosts.
     AllowHost(ControlHosts),
-    /// Adds rules or presets to what the run may not reach, whatever is allowed.
+    /// Adds rules or presets that deny hosts, whatever other rules allow.
     DenyHost(ControlHosts),
 }
 
@@ -81,7 +81,7 @@ impl<'a> IntoIterator for &'a ControlHosts {
     }
 }
 
-/// How hosts are written: a single one in the field that earlier versions read, several in one of their own.
+/// The serialized form of hosts: a single one in the field that earlier versions read, several in a field of their own.
 #[derive(Serialize, Deserialize)]
 struct HostFields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,13 +110,13 @@ impl TryFrom<HostFields> for ControlHosts {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskEdit {
     pub text: String,
-    /// A person wants it even where it judges the work less strictly.
+    /// The user accepts the edit even if it makes the checks weaker.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_weaker: bool,
-    /// The proposal it carries out.
+    /// The proposal that this edit applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposal: Option<u32>,
-    /// Files that judge the work by its checks; filled in by whoever carries it out.
+    /// Files that the checks of the new task depend on; filled in by the engine when it applies the edit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proof_files: Vec<String>,
     /// The same for parts of files.
@@ -125,13 +125,13 @@ pub struct TaskEdit {
 }
 
 impl Control {
-    /// Tells whether it only leaves words for the model.
+    /// Returns whether the control only leaves a message for the model.
     pub fn is_message(&self) -> bool {
         matches!(self, Self::Note { .. } | Self::Guardrail { .. })
     }
 
-    /// Tells whether it can be carried out while an action is under way: it changes what comes next, and not what the
-    /// action finds.
+    /// Returns whether the control can be applied while an action is under way, because it changes what comes next and
+    /// not what the action sees.
     pub fn applies_immediately(&self) -> bool {
         match self {
             Self::Note { .. }
@@ -142,12 +142,12 @@ impl Control {
             | Self::Diagnose
             | Self::Rotate { .. }
             | Self::RaiseBudget { .. } => true,
-            // These are acknowledged when they are done, and a pause is done when the action has ended.
+            // These are acknowledged when they have taken effect, and a pause takes effect when the action has ended.
             Self::Pause | Self::Resume | Self::Stop | Self::EditTask(_) | Self::ApplyProposal { .. } => false,
         }
     }
 
-    /// Tells whether it is about what the run does once it goes on, so that one that failed can still be told.
+    /// Returns whether the control is about what the run does after a resume, so that a failed run can still take it.
     pub fn survives_resume(&self) -> bool {
         match self {
             Self::Note { .. }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn one_host_is_written_as_before_and_several_together() {
+    fn one_host_keeps_the_old_field_and_several_use_the_new_one() {
         check(r#"{"type":"allow-host","host":"x.io"}"#, &["x.io"]);
         check(r#"{"type":"allow-host","hosts":["x.io","npm"]}"#, &["x.io", "npm"]);
         let none = serde_json::from_str::<Control>(r#"{"type":"deny-host","hosts":[]}"#).unwrap_err();

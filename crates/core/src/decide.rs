@@ -1,6 +1,6 @@
-//! What a run does next: a pure function of its state.
+//! Decides what a run does next, as a pure function of its state.
 //!
-//! Every step ends in at least one event, so that after a crash the same question gets the answer that continues.
+//! Every step ends in at least one event, so that after a crash the same function returns the step that continues.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use crate::gutter::{self, LadderRung};
 use crate::pr::PublishReason;
 use crate::run::{FinalAction, OpenIteration, RunCheckResult, RunState, RunStatus};
 
-/// The next thing to do.
+/// The next step of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunStep {
-    /// Make the sandbox and put the branch into it.
+    /// Create the sandbox and clone the branch into it.
     Prepare,
     /// Run every proof on the base commit.
     Baseline,
@@ -28,18 +28,18 @@ pub enum RunStep {
         call: u32,
         reask: Option<String>,
     },
-    /// Have the agent work for one session; `cut` says how often it was cut short by others before.
+    /// Run the agent for one session; `cut` counts the earlier attempts that were interrupted from outside.
     Session {
         n: u32,
         cut: u32,
     },
-    /// Do the next action; `again` when it was begun before and never reported.
+    /// Execute the next action; `again` when it was started before and no result was recorded.
     Act {
         n: u32,
         index: u32,
         again: bool,
     },
-    /// Check claims, tick boxes, take the commits out and end the iteration.
+    /// Check claims, tick boxes, import the commits and end the iteration.
     Close {
         n: u32,
     },
@@ -50,12 +50,12 @@ pub enum RunStep {
         n: u32,
         rung: LadderRung,
     },
-    /// Bring a diagnosis one step further.
+    /// Advance a diagnosis by one step.
     Diagnose {
         n: u32,
         doing: DiagnosisStep,
     },
-    /// Carry out a proposal that the task wants carried out without asking.
+    /// Apply a proposal that the task allows to apply without asking.
     Apply {
         number: u32,
     },
@@ -75,10 +75,10 @@ pub enum RunStep {
     Rest,
 }
 
-/// The share of a budget that is told when nothing more can be bought with the rest.
+/// The share of a budget that is reported when what is left does not pay for another call.
 pub const SPENT_PERCENT: u8 = 100;
 
-/// How often a model may answer with something invalid in one iteration.
+/// How many invalid answers a model may give in one iteration.
 const MAX_INVALID_ANSWERS: usize = 2;
 
 /// Returns the next step of a run.
@@ -100,7 +100,7 @@ pub fn next(state: &RunState) -> RunStep {
         return RunStep::Baseline;
     }
     if let Some(why) = &state.baseline_refused {
-        // Not a token is spent on a task that cannot show anything.
+        // No token is spent on a task whose proofs cannot show anything.
         return RunStep::Finish {
             verdict: RunVerdict::Failed { reason: RunStopReason::Baseline { why: why.clone() } },
         };
@@ -134,7 +134,8 @@ fn next_in_iteration(state: &RunState, open: &OpenIteration) -> RunStep {
     }
 }
 
-/// An iteration of an agent is one session. What it did is looked at even when the session has spent the budget.
+/// Returns the next step of an agent iteration, which is one session. Its work is checked even when the session has
+/// used up the budget.
 fn next_in_agent_iteration(state: &RunState, open: &OpenIteration) -> RunStep {
     if open.next_action > 0 {
         return RunStep::Close { n: open.n };
@@ -146,7 +147,7 @@ fn next_in_agent_iteration(state: &RunState, open: &OpenIteration) -> RunStep {
     }
 }
 
-/// Returns the budget of which so little is left that not one call can be made.
+/// Returns the budget whose rest does not pay for a single call.
 fn spent_limit(state: &RunState) -> Option<BudgetKind> {
     state.warned.iter().find(|(_, percent)| **percent >= SPENT_PERCENT).map(|(limit, _)| *limit)
 }
@@ -202,7 +203,7 @@ fn next_between_iterations(state: &RunState) -> RunStep {
     RunStep::StartIteration { n: state.next_iteration(), profile: state.profile.clone() }
 }
 
-/// Returns the next step of a diagnosis: of one that somebody wants, or of the one that is due every so many iterations.
+/// Returns the next step of a diagnosis: one that was requested, or the periodic one.
 pub fn diagnosis_step(state: &RunState) -> Option<RunStep> {
     let n = state.last.as_ref().map_or(0, |last| last.n);
     let every = state.started.diagnose.every;
@@ -215,12 +216,12 @@ pub fn diagnosis_step(state: &RunState) -> Option<RunStep> {
     Some(RunStep::Diagnose { n, doing: under })
 }
 
-/// Pushes for the first time as soon as there is something, and again whenever a milestone is complete.
+/// Returns the step that publishes: first as soon as there is a commit, later whenever a milestone is complete.
 fn publish_step(state: &RunState) -> Option<RunStep> {
     let imported = state.imported.as_ref()?;
     match &state.pushed {
         None => Some(RunStep::Publish { why: PublishReason::FirstCommits }),
-        // Pushed and not told yet: the process died in between.
+        // Pushed but not recorded in the pull request: the process died in between.
         Some(pushed) if pushed == imported => pull_request_is_stale(state).then_some(RunStep::Publish {
             why: if state.pull_request.is_none() {
                 PublishReason::FirstCommits
@@ -235,7 +236,7 @@ fn publish_step(state: &RunState) -> Option<RunStep> {
     }
 }
 
-/// Brings the pushed branch up to date before the run ends for whatever reason.
+/// Updates the pushed branch before the run ends, whatever the reason.
 fn publish_then_finish(state: &RunState, verdict: RunVerdict) -> RunStep {
     if state.imported.is_some() && (state.pushed != state.imported || pull_request_is_stale(state)) {
         return RunStep::Publish { why: PublishReason::RunEnds };
@@ -249,7 +250,7 @@ fn pull_request_is_stale(state: &RunState) -> bool {
 
 fn finish_proved(state: &RunState) -> RunStep {
     if state.imported.is_none() {
-        // Everything held on the base already: there is nothing to hand over, so nothing was done.
+        // Every proof already passed on the base: there is nothing to hand over, so nothing was done.
         let why = "every proof passes without a commit; there is nothing to hand over".to_owned();
         return RunStep::Finish { verdict: RunVerdict::Failed { reason: RunStopReason::VerificationFailed { why } } };
     }
@@ -263,7 +264,8 @@ fn finish_proved(state: &RunState) -> RunStep {
     RunStep::Prove
 }
 
-/// A proof that was begun is brought to its end, even when it has failed already: all that failed is to be told.
+/// Returns whether a final proof is unfinished. It runs to its end even after a failure, so that every failure is
+/// reported.
 fn proof_interrupted(state: &RunState) -> bool {
     !state.proof.is_empty() && proof_due(&state.started).iter().any(|due| !state.proof.contains_key(&due.command))
 }
@@ -298,7 +300,7 @@ pub fn checks_due(
 ) -> Vec<DueCheck> {
     let known: BTreeSet<&str> = started.boxes.iter().map(|pinned| pinned.id.as_str()).collect();
     let claimed: BTreeSet<&str> = claimed.iter().map(String::as_str).filter(|id| known.contains(id)).collect();
-    // When the claims would complete the task, everything is looked at again: an old proof may have broken since.
+    // When the claims would complete the task, every check runs again: an old proof may have broken since.
     let candidate = known.iter().all(|id| claimed.contains(id) || verified.contains(*id));
     let test = match started.test_every {
         RunTestSchedule::Iteration => changed || !claimed.is_empty(),
@@ -331,8 +333,8 @@ fn due_checks<'a>(started: &RunStart, test: bool, boxes: impl Iterator<Item = &'
     all
 }
 
-/// Returns the boxes that stand verified after an iteration: what held before, less what failed now, plus claims all of
-/// whose proofs passed.
+/// Returns the boxes that are verified after an iteration: those verified before, less those that failed now, plus
+/// claims all of whose proofs passed.
 pub fn verified_after(
     started: &RunStart,
     before: &BTreeSet<String>,
@@ -359,12 +361,12 @@ pub fn verified_after(
         .collect()
 }
 
-/// What a reply claims, in the words of the task.
+/// The claims of a reply, resolved to boxes of the task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClaimedBoxes {
     /// The ids of boxes.
     pub boxes: BTreeSet<String>,
-    /// What names no box and no milestone, or more than one box, as it was written.
+    /// Claims that match no box and no milestone, or more than one box, verbatim.
     pub unknown: Vec<String>,
 }
 
@@ -380,7 +382,7 @@ pub fn resolve_claims(started: &RunStart, boxes: &[String], milestones: &[String
     }
     for named in milestones.iter().filter(|named| !named.trim().is_empty()) {
         let of = |pinned: &&PinnedBox| {
-            // Without headings, the ids themselves say what belongs together.
+            // Without headings, the ids themselves show which boxes belong to a milestone.
             let by_id = pinned.id.strip_prefix(named.trim()).is_some_and(|rest| rest.starts_with('.'));
             by_id || pinned.milestone.as_ref().is_some_and(|milestone| same_milestone(milestone, named.trim()))
         };
@@ -396,8 +398,8 @@ pub fn resolve_claims(started: &RunStart, boxes: &[String], milestones: &[String
     claimed
 }
 
-/// Finds the box a claim names: by its id, by its text where only one box says so, or by its id with more words behind it.
-/// A claim is proved in any case, so a generous reading costs no more than a check.
+/// Finds the box that a claim names: by its id, by its text if that is unique, or by its id followed by more words.
+/// Every claim is checked in any case, so a lenient match costs no more than a check.
 fn find_claimed_box<'a>(boxes: &'a [PinnedBox], named: &str) -> Option<&'a PinnedBox> {
     let named = named.trim();
     let by_id = |id: &str| boxes.iter().find(|pinned| pinned.id == id);
@@ -410,7 +412,7 @@ fn find_claimed_box<'a>(boxes: &'a [PinnedBox], named: &str) -> Option<&'a Pinne
     by_id(named).or(by_text).or_else(|| by_id(first))
 }
 
-/// A milestone is named by its first word (`M1`) or in full.
+/// Returns whether a claim names the milestone, by its first word (`M1`) or in full.
 fn same_milestone(milestone: &str, named: &str) -> bool {
     let first = |text: &str| text.split_whitespace().next().map(str::to_owned);
     !named.is_empty() && (milestone == named || first(milestone).as_deref() == Some(named))

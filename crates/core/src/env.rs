@@ -1,6 +1,6 @@
-//! Every environment variable ralph reads, in one table, and the `.env` reader.
+//! Lists every environment variable that ralph reads, and parses `.env` files.
 //!
-//! The process is not read here: the caller hands in an [`Env`].
+//! The process environment is not read here: the caller passes an [`Env`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,13 +29,13 @@ vars! {
     RALPH_DEFAULT_MODEL_PROFILE: "model profile of a run",
     RALPH_FALLBACK_MODEL_PROFILE: "model profile to change to when a run goes in circles",
     RALPH_DOCTOR_MODEL_PROFILE: "model profile of the diagnosis",
-    RALPH_MAX_COST: "most dollars one run may spend",
-    RALPH_MAX_ITERATIONS: "most iterations of one run",
+    RALPH_MAX_COST: "maximum cost of one run, in US dollars",
+    RALPH_MAX_ITERATIONS: "maximum number of iterations of one run",
     RALPH_STATE_DIR: "where runs are kept, instead of the state folder of the system",
     RALPH_DB_URL: "SQLite index of the dashboard; it can be deleted at any time",
     RALPH_TOKEN: "access token of the dashboard and its API",
     RALPH_LOG: "log filter, for example `debug` or `ralph_proxy=trace`",
-    RALPH_NO_PROGRESS: "no moving status line, when set to anything",
+    RALPH_NO_PROGRESS: "no live status line, when set to anything",
     NO_COLOR: "no colour, when set to anything",
     CLICOLOR_FORCE: "colour even when the output is not a terminal, when set to anything but 0",
     XDG_CONFIG_HOME: "folder of `ralph/config.toml` and `ralph/models.yaml`",
@@ -44,12 +44,12 @@ vars! {
     XDG_DATA_HOME: "folder of `ralph/`, where agents are installed",
     XDG_RUNTIME_DIR: "folder of sockets and locks that end with the session",
     DAYTONA_API_KEY: "key of the daytona backend",
-    DAYTONA_API_URL: "address of Daytona's API, for a server of your own",
+    DAYTONA_API_URL: "address of Daytona's API, for a self-hosted server",
     GITHUB_PAT: "GitHub token for pushes and pull requests",
     GITHUB_APP_ID: "GitHub App instead of a token: its id",
     GITHUB_APP_PRIVATE_KEY_PEM: "GitHub App: its private key",
     GITHUB_APP_INSTALLATION_ID: "GitHub App: its installation",
-    GITHUB_API_URL: "address of GitHub's API, for a server of your own",
+    GITHUB_API_URL: "address of GitHub's API, for a self-hosted server",
     CLAUDE_CODE_OAUTH_TOKEN: "Claude subscription for the agent engine",
     ZAI_API_KEY: "key of `zai/…` models",
     ZAI_API_BASE: "base URL of `zai/…` models",
@@ -97,9 +97,9 @@ vars! {
     LITELLM_PROXY_API_KEY: "key of a LiteLLM proxy",
 }
 
-/// The names that are read from a `.env` file; every other line of it is somebody else's.
+/// The names that are read from a `.env` file; other programs' variables are ignored.
 ///
-/// No base URL is among them: a checked-out file must not be able to send a key to a stranger.
+/// No base URL is among them: a checked-out file must not be able to send a key to an attacker's server.
 pub const DOTENV_NAMES: [&str; 12] = [
     DAYTONA_API_KEY,
     GITHUB_PAT,
@@ -123,7 +123,7 @@ pub enum EnvSource {
     DotEnv,
 }
 
-/// The environment as handed in from outside. The process wins over `.env`; an empty value counts as unset.
+/// The environment as the caller passed it. The process takes precedence over `.env`; an empty value counts as unset.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Env {
     process: BTreeMap<String, String>,
@@ -135,14 +135,14 @@ impl Env {
         Self { process: process.into_iter().collect(), dotenv: BTreeMap::new() }
     }
 
-    /// Adds what [`parse_dotenv`] read.
+    /// Adds the variables that [`parse_dotenv`] returned.
     #[must_use]
     pub fn with_dotenv(mut self, dotenv: impl IntoIterator<Item = (String, String)>) -> Self {
         self.dotenv.extend(dotenv);
         self
     }
 
-    /// Returns every variable that is set, with its value in force.
+    /// Returns every variable that is set, with its effective value.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let names: BTreeSet<&String> = self.process.keys().chain(self.dotenv.keys()).collect();
         names.into_iter().filter_map(|name| Some((name.as_str(), self.get(name)?)))
@@ -189,8 +189,8 @@ impl DotenvError {
     }
 }
 
-/// Reads the lines of a `.env` file that set a variable of [`DOTENV_NAMES`], in order. Other lines are passed over in silence,
-/// whatever their form.
+/// Reads the lines of a `.env` file that set a variable of [`DOTENV_NAMES`], in order. Other lines are
+/// ignored, whatever their form.
 pub fn parse_dotenv(text: &str) -> Result<Vec<(String, String)>, DotenvError> {
     let mut found = Vec::new();
     let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_wins() {
+    fn the_process_overrides_dotenv() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let env = Env::new([pair("A", "process"), pair("B", "")]).with_dotenv([
             pair("A", "file"),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_sound() {
+    fn names_are_unique_and_dotenv_names_are_known() {
         let names: Vec<_> = ALL.iter().map(|var| var.name).collect();
         for (n, name) in names.iter().enumerate() {
             assert!(!names[..n].contains(name), "{name} twice");

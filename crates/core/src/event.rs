@@ -1,7 +1,8 @@
-//! Everything that happens in a run, as one closed list.
+//! Defines everything that can happen in a run, as one closed enum.
 //!
-//! A run appends a [`EventLine`] to its `events.jsonl` first and announces it afterwards. Terminal, `--json`, WebSocket and
-//! resume are readers of that one stream; [`crate::run::State`] is its fold. What an event leads to is not here.
+//! A run appends an [`EventLine`] to its `events.jsonl` first and announces it afterwards. Terminal, `--json`,
+//! WebSocket and resume are readers of that one stream; [`crate::run::RunState`] is its fold. What follows from an
+//! event is decided elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -21,13 +22,13 @@ use crate::price::{Price, TokenUsage};
 use crate::proof::PinnedSection;
 use crate::task::{DiagnoseSettings, Task};
 
-/// The number of the format that `events.jsonl` is written in.
+/// The format version of `events.jsonl`.
 pub const FORMAT: u32 = 1;
 
-/// Who resumes a run that waited for its provider.
+/// The `by` of a run that resumed at the reset time its provider gave.
 pub const RESUMED_BY_RESET_TIME: &str = "the provider's reset time";
 
-/// Who resumes a run that waited for a provider that gave no answer.
+/// The `by` of a run that resumed after waiting for a provider that did not answer.
 pub const RESUMED_BY_WAIT: &str = "the end of its wait";
 
 /// One line of `events.jsonl`.
@@ -35,8 +36,8 @@ pub const RESUMED_BY_WAIT: &str = "the end of its wait";
 pub struct EventLine {
     pub seq: u64,
     pub at: Timestamp,
-    /// How long it really is since the line before, where the clock on the wall says something else: it was set, or
-    /// another process wrote that line.
+    /// The real time since the previous line, if the wall clock cannot give it: the clock was set, or another process
+    /// wrote that line.
     pub passed_ms: Option<u64>,
     pub event: Event,
 }
@@ -84,7 +85,7 @@ impl EventLine {
         serde_json::to_string(&written).expect("events hold only plain data with string keys")
     }
 
-    /// Reads one line. Fields of a later version are passed over; they stay in the file, which is never rewritten.
+    /// Reads one line. Fields of a later version are ignored; they stay in the file, which is never rewritten.
     pub fn parse(text: &str) -> Result<Self, BadEventLine> {
         let line = match Self::parse_canonical(text) {
             Some(line) => line,
@@ -98,8 +99,8 @@ impl EventLine {
         Ok(line)
     }
 
-    /// Reads a line whose fields stand where [`EventLine::to_json`] puts them, in half the time: a long run has a hundred
-    /// thousand of them. `None` for every other line, good or bad.
+    /// Parses a line whose fields are in the order of [`EventLine::to_json`], in half the time: a long run has a
+    /// hundred thousand of them. Returns `None` for every other line, valid or not.
     fn parse_canonical(text: &str) -> Option<Self> {
         let (seq, rest) = text.strip_prefix("{\"seq\":")?.split_once(",\"at\":\"")?;
         let (at, rest) = rest.split_once("\",\"type\":")?;
@@ -129,23 +130,23 @@ pub enum Event {
         isolated: bool,
         /// The commit the branch starts from.
         start: CommitSha,
-        /// The commit the work tree stands at.
+        /// The commit the work tree is at.
         head: CommitSha,
-        /// Boxes that held before the sandbox was made anew and are proved again at the next check.
+        /// Boxes that were verified before the sandbox was rebuilt and are proved again at the next check.
         reclaim: Vec<String>,
     },
     BaselineChecked {
         checks: Vec<BaselineProof>,
-        /// Why a run on top of this could show nothing, when that is so.
+        /// Why a run on this base could not prove anything, if so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         refused: Option<String>,
     },
     IterationStarted {
         n: u32,
         profile: String,
-        /// Why the session is a deliberately fresh look, when it is.
+        /// Why the session starts fresh on purpose, if it does.
         because: Option<String>,
-        /// HEAD and the whole tree, untracked files included, as the iteration found them.
+        /// HEAD and the whole tree, untracked files included, when the iteration started.
         head: String,
         tree: String,
     },
@@ -195,7 +196,7 @@ pub enum Event {
         n: u32,
         outcome: IterationOutcome,
         head: String,
-        /// What a person reads: the model's summary, or what went wrong.
+        /// Text for the user: the model's summary, or what went wrong.
         summary: String,
         sample: IterationSample,
         /// Boxes that are verified after this iteration.
@@ -221,11 +222,11 @@ pub enum Event {
         /// How many of them, the first ones, are guardrails.
         #[serde(default)]
         guardrails: u32,
-        /// The numbers of those that the task has carried out without asking; missing in older runs, which did so for
-        /// guardrails alone.
+        /// The numbers of the proposals that the task allows to apply without asking; missing in older runs, which did
+        /// so for guardrails alone.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unasked: Vec<u32>,
-        /// Why there is none, when that is so.
+        /// Why there is no diagnosis, if there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failed: Option<String>,
     },
@@ -235,7 +236,7 @@ pub enum Event {
     },
     CommitImported {
         n: u32,
-        /// `None` where nothing was taken.
+        /// `None` if nothing was imported.
         #[serde(with = "empty_if_none")]
         sha: Option<CommitSha>,
         commits: u32,
@@ -256,25 +257,25 @@ pub enum Event {
         why: PublishReason,
     },
     CiChanged(CiState),
-    /// The way out refused something: told the first time for a host and port, or for one request to it, and at every
-    /// tenfold after that.
+    /// The egress proxy refused something: recorded the first time for a host and port, or for one request to it, and
+    /// then whenever the count has grown tenfold.
     PolicyDenied {
         host: String,
-        /// 0 where no port was asked for.
+        /// 0 if no port was asked for.
         port: u16,
-        /// The method and path of what was refused, where that is what it is about.
+        /// The method and path, if a single request was refused.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         request: Option<String>,
-        /// Why, in words.
+        /// The reason, as text.
         rule: String,
-        /// The rule that would allow it, where one can.
+        /// The rule that would allow it, if one can.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         remedy: Option<String>,
-        /// How often by now.
+        /// How often it was refused so far.
         #[serde(default = "once")]
         count: u64,
     },
-    /// The head of the audit file's chain: the file can lose or change nothing up to there unnoticed.
+    /// The head of the audit log's hash chain: any loss or change in the log up to there is detected.
     AuditAnchored {
         lines: u64,
         head: String,
@@ -289,7 +290,7 @@ pub enum Event {
     ControlApplied {
         control: Control,
         by: String,
-        /// The request that asked for it, so that one that is sent again is not applied again.
+        /// The id of the request, so that a repeated request is not applied twice.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
     },
@@ -332,7 +333,7 @@ impl Event {
     }
 }
 
-/// Events of older runs tell of each refusal.
+/// The default count: older runs recorded every refusal as an event of its own.
 fn once() -> u64 {
     1
 }
@@ -342,7 +343,7 @@ fn is_once(times: &u64) -> bool {
     *times == 1
 }
 
-/// The first event of a run: all that was read on the host at its start and counts from then on.
+/// The first event of a run: everything that was read on the host at its start and stays in force.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunStart {
     pub format: u32,
@@ -352,16 +353,16 @@ pub struct RunStart {
     pub title: String,
     /// The user's repository, as a path or URL without credentials.
     pub repo: String,
-    /// Where the task file stands inside the repository.
+    /// The path of the task file inside the repository.
     pub task_path: String,
     pub task_sha256: String,
     pub base_branch: String,
     pub base_commit: CommitSha,
-    /// The base, or the commit on top of it that adds what the host had not committed.
+    /// The base, or the commit on top of it that adds the uncommitted changes of the host.
     pub start_commit: CommitSha,
     pub branch: String,
     pub engine: String,
-    /// The agent that works in the sandbox, where one does.
+    /// The agent that works in the sandbox, if the engine is `agent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<PinnedAgent>,
     pub backend: String,
@@ -371,7 +372,7 @@ pub struct RunStart {
     pub resources: PinnedResources,
     #[serde(default)]
     pub toolchains: ToolchainSelection,
-    /// Secrets that are lent to requests from the sandbox at work, each as `NAME=HOST`.
+    /// Secrets that are granted to requests from the work sandbox, each as `NAME=HOST`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lent: Vec<String>,
     pub profiles: RunProfiles,
@@ -381,19 +382,19 @@ pub struct RunStart {
     pub check_timeout_s: u64,
     pub boxes: Vec<PinnedBox>,
     pub protected_paths: Vec<String>,
-    /// Files that judge the work besides the commands themselves: protected as well.
+    /// Files that the checks depend on besides the commands themselves: protected as well.
     pub proof_files: Vec<String>,
-    /// Files of which a part judges the work; missing in older runs.
+    /// Files of which only a section affects the checks; missing in older runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned_parts: Vec<PinnedSection>,
     pub policy: Policy,
-    /// More bytes than this raise an alarm when they have left; missing in older runs, which raised none.
+    /// Sending more bytes than this raises an alarm; missing in older runs, which raised none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alarm_after: Option<u64>,
     pub commit_state: bool,
     pub min_changed_lines: u64,
     pub ladder: Vec<LadderRung>,
-    /// How often to diagnose and what is done without asking; missing in older runs, which had no diagnosis.
+    /// How often to diagnose and what to apply without asking; missing in older runs, which had no diagnosis.
     #[serde(default)]
     pub diagnose: DiagnoseSettings,
     pub identity: CommitIdentity,
@@ -407,7 +408,7 @@ pub struct RunStart {
     pub carried: CarriedUsage,
 }
 
-/// What a run's sandboxes may use at most.
+/// The resource limits of a run's sandboxes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinnedResources {
     /// Bytes.
@@ -419,7 +420,7 @@ pub struct PinnedResources {
     pub pids: Option<u64>,
 }
 
-/// What an adopted run brings along from its sandbox.
+/// What an adopted run had used according to its sandbox.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CarriedUsage {
     pub iterations: u32,
@@ -443,7 +444,7 @@ impl RunProfiles {
             .find(|profile| profile.name == name)
     }
 
-    /// Returns who makes diagnoses: the doctor, else the fallback, else the run's own profile.
+    /// Returns the profile that makes diagnoses: the doctor, else the fallback, else the run's own profile.
     pub fn doctor(&self) -> &PinnedProfile {
         self.doctor.as_ref().or(self.fallback.as_ref()).unwrap_or(&self.default)
     }
@@ -453,7 +454,7 @@ impl RunProfiles {
         self.iteration_profiles(None)
     }
 
-    /// Returns the names of those an iteration can work with: the doctor's model is not lent to an agent.
+    /// Returns the names of the profiles an iteration can use: the doctor's model is not granted to an agent.
     pub fn iteration_profiles(&self, agent: Option<&PinnedAgent>) -> Vec<&str> {
         let doctor = self.doctor.as_ref().filter(|_| agent.is_none());
         let mut names = vec![self.default.name.as_str()];
@@ -466,7 +467,7 @@ impl RunProfiles {
     }
 }
 
-/// A profile as it was when the run started; credentials are named, never held.
+/// A profile as it was when the run started; it names credentials and never contains them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PinnedProfile {
     pub name: String,
@@ -477,7 +478,7 @@ pub struct PinnedProfile {
     pub temperature: Option<f64>,
     pub timeout_s: u64,
     pub price: Option<Price>,
-    /// The longest answer the model gives, in tokens, where that is known.
+    /// The longest answer the model gives, in tokens, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most_output: Option<u64>,
     #[serde(default)]
@@ -488,18 +489,18 @@ pub struct PinnedProfile {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinnedAgent {
     pub name: String,
-    /// How it is started, for one that ralph does not know by itself.
+    /// The command line, for an agent that is not built in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Vec<String>>,
     /// How long a session may take.
     pub session_s: u64,
-    /// How long it may say nothing.
+    /// How long it may print nothing.
     pub idle_s: u64,
-    /// How long it may go on after it said it is done.
+    /// How long it may keep running after it reported its result.
     pub grace_s: u64,
 }
 
-/// A checkbox with the proof that counts, whatever the work tree says later.
+/// A checkbox with the proof that counts, whatever the work tree contains later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinnedBox {
     pub id: String,
@@ -533,7 +534,7 @@ pub enum RunTestSchedule {
     Claim,
 }
 
-/// Who commits are made as; never the host user's keys.
+/// The author and committer of commits; the host user's keys are never used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitIdentity {
     pub name: String,
@@ -553,25 +554,25 @@ pub struct PinnedPullRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum ModelCallOutcome {
-    /// A valid answer; its text stands in the artefacts under this hash.
+    /// A valid answer; its text is in the artefacts under this hash.
     Actions { count: u32, response: String },
     /// A valid diagnosis.
     Diagnosis { proposals: u32, response: String },
     /// An answer that is not what was asked for.
     Invalid { error: String },
-    /// The process died while the call was under way: charged by estimate, asked again.
+    /// The process died while the call was under way: charged by estimate and sent again.
     Lost,
-    /// An agent's own call, seen at the door; what was said is between the two.
+    /// An agent's own call, metered by the egress proxy, which does not record its contents.
     Through {
         status: Option<u16>,
-        /// How many calls it stands for: those that came to nothing are told together when they are many.
+        /// How many calls this event covers: many failed calls are recorded together.
         #[serde(default = "once", skip_serializing_if = "is_once")]
         times: u64,
     },
 }
 
 impl ModelCallOutcome {
-    /// Returns how many calls it stands for.
+    /// Returns how many calls the event covers.
     pub fn times(&self) -> u64 {
         match self {
             Self::Through { times, .. } => *times,
@@ -580,20 +581,20 @@ impl ModelCallOutcome {
     }
 }
 
-/// What stood before an action, so that a resume can tell "not begun" from "done".
+/// The state before an action, so that a resume can tell "not started" from "done".
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PreActionState {
     /// A file action: the hash of the content before and after (`None`: no such file).
     File { path: String, before: Option<String>, after: String },
-    /// A command or commit: HEAD and the whole tree; and what was staged, where that is known.
+    /// A command or commit: HEAD and the whole tree; and what was staged, if known.
     Tree {
         head: String,
         tree: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         index: Option<String>,
     },
-    /// Nothing that could be done twice.
+    /// An action without effects, which may be repeated.
     Nothing,
 }
 
@@ -602,9 +603,9 @@ pub enum PreActionState {
 pub enum ActionOutcome {
     Ok,
     Failed,
-    /// Refused before it touched anything.
+    /// Refused before it changed anything.
     Refused,
-    /// Cut short by trouble that is not its own: it is begun again.
+    /// Interrupted by a cause outside the action: it is started again.
     Cut,
 }
 
@@ -626,7 +627,7 @@ pub enum CheckStage {
     Proof,
 }
 
-/// How a proof stood on the base commit.
+/// The result of a proof on the base commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaselineProof {
     pub proves: Vec<String>,
@@ -656,19 +657,19 @@ pub enum IterationOutcome {
     ActionFailed,
     /// The model never gave a valid answer.
     BadOutput,
-    /// A protected path was changed; the change was put back.
+    /// A protected path was changed; it was restored.
     Protected,
     /// The model asked for a fresh session.
     Rotated,
 }
 
-/// Something a reviewer should see in what came out of the sandbox.
+/// Something a reviewer should see in the commits imported from the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviewFinding {
     pub rule: String,
     pub path: String,
     pub detail: String,
-    /// True when the hand-over stops here.
+    /// True if the finding stops the hand-over.
     pub stop: bool,
 }
 
@@ -689,13 +690,13 @@ pub enum RunStopReason {
     Quota {
         until: Timestamp,
     },
-    /// The provider gives no answer, without a word about when it will: it is asked again then.
+    /// The provider does not answer and gives no reset time: the call is repeated at `until`.
     Outage {
         until: Timestamp,
         why: String,
     },
     SandboxLost,
-    /// The sandbox is there and its clone can no longer be used.
+    /// The sandbox exists but its clone can no longer be used.
     SandboxBroken {
         why: String,
     },
@@ -726,7 +727,7 @@ pub enum RunStopReason {
 }
 
 impl RunStopReason {
-    /// Says in a few words why a run is not running.
+    /// Describes in a few words why a run is not running.
     pub fn describe(&self) -> String {
         match self {
             Self::Budget { limit } => format!("budget: {limit}"),
@@ -734,10 +735,10 @@ impl RunStopReason {
             Self::NeedsDecision { why } => format!("needs a decision: {why}"),
             Self::Auth { profile } => format!("auth: the provider refused the key of profile `{profile}`"),
             Self::Quota { until } => format!("quota until {until}"),
-            Self::Outage { until, why } => format!("no answer, asked again at {until}: {why}"),
+            Self::Outage { until, why } => format!("no answer from the provider, next attempt at {until}: {why}"),
             Self::SandboxLost => "the sandbox is gone".to_owned(),
             Self::SandboxBroken { why } => format!("the clone in the sandbox is broken: {why}"),
-            Self::Host { why } => format!("trouble on the host: {why}"),
+            Self::Host { why } => format!("host error: {why}"),
             Self::VerificationFailed { why } => format!("verification failed: {why}"),
             Self::Findings { why } => format!("stopped at the hand-over: {why}"),
             Self::GaveUp { why } => format!("the model gave up: {why}"),
@@ -749,7 +750,7 @@ impl RunStopReason {
         }
     }
 
-    /// Returns the next step for a person, with a command to paste.
+    /// Returns the next step for the user, with a command to paste.
     pub fn next_step(&self, run: &str) -> String {
         match self {
             Self::Budget { limit } => format!("ralph resume {run} {}", limit.raise_flag()),
@@ -769,7 +770,7 @@ impl RunStopReason {
             }
             Self::Script { .. } => format!("add replies to the script, then ralph resume {run}"),
             Self::Baseline { .. } => format!(
-                "ralph lint --baseline, mend the task file, then ralph run (or ralph edit-task {run} FILE, then ralph resume {run})"
+                "ralph lint --baseline, fix the task file, then ralph run (or ralph edit-task {run} FILE, then ralph resume {run})"
             ),
         }
     }

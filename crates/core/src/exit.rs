@@ -1,8 +1,8 @@
-//! The exit codes of the program, in one place: `ralph help exit-codes` prints this table.
+//! Defines the exit codes of the program; `ralph help exit-codes` prints this table.
 
 use serde::{Deserialize, Serialize};
 
-/// What the process says to its caller when it ends.
+/// The exit code of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RalphExitCode {
@@ -14,7 +14,7 @@ pub enum RalphExitCode {
     Paused,
     NotReady,
     Interrupted,
-    /// What a command in a sandbox answered, passed on as it is.
+    /// The exit code of a command in a sandbox, passed on unchanged.
     Command(u8),
 }
 
@@ -54,7 +54,7 @@ impl RalphExitCode {
             Self::Paused => "paused: a person has to decide something",
             Self::NotReady => "the host or the sandbox backend is not ready",
             Self::Interrupted => "interrupted by Ctrl-C",
-            Self::Command(_) => "what the command in the sandbox answered",
+            Self::Command(_) => "the exit code of the command in the sandbox",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Content hashes, written as lower-case hex.
+//! Computes content hashes, written as lower-case hex.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
-//! What the words mean and what should happen next, as pure functions.
+//! Defines the vocabulary of ralph and decides what a run does next, as pure functions.
 //!
-//! Nothing here reads a file, a clock, the environment or the network, and nothing waits: `clippy.toml` and
-//! `cargo xtask rules` refuse it.
+//! Nothing here reads a file, a clock, the environment or the network, and nothing blocks: `clippy.toml` and
+//! `cargo xtask rules` forbid it.
 
 pub mod action;
 pub mod agent;

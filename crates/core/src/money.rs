@@ -1,4 +1,4 @@
-//! Money as whole micro-dollars, so that sums never drift.
+//! Represents money as whole micro-dollars, so that sums never drift.
 
 use std::fmt;
 use std::iter::Sum;
@@ -14,7 +14,7 @@ pub struct MicroUsd(pub u64);
 impl MicroUsd {
     pub const ZERO: Self = Self(0);
 
-    /// Converts dollars as people write them; a negative or absurd figure becomes the nearest amount that exists.
+    /// Converts an amount in dollars; a value out of range becomes the nearest amount that can be represented.
     pub fn from_usd(usd: f64) -> Self {
         if usd.is_nan() || usd <= 0.0 {
             return Self::ZERO;
@@ -71,14 +71,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shown() {
+    fn amounts_are_displayed_in_dollars() {
         for (micros, want) in [(0, "$0.00"), (1_840_000, "$1.84"), (12, "$0.000012"), (10_000_000, "$10.00")] {
             assert_eq!(MicroUsd(micros).to_string(), want);
         }
     }
 
     #[test]
-    fn dollars() {
+    fn dollars_are_converted() {
         for (usd, want) in [(1.25, 1_250_000), (-3.0, 0), (f64::NAN, 0), (f64::INFINITY, u64::MAX)] {
             assert_eq!(MicroUsd::from_usd(usd), MicroUsd(want), "{usd}");
         }

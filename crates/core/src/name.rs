@@ -1,7 +1,7 @@
-//! Names that leave the program: sandboxes, branches, task and run ids.
+//! Builds and parses the names that are visible outside the program: sandboxes, branches, task and run ids.
 //!
-//! Each type can only hold a legal name, so nobody checks again further in. Whether a name is already in use is asked
-//! through a function argument: nothing here looks at the world.
+//! Each type can only hold a legal name, so callers need no further checks. Whether a name is already in use is asked
+//! through a function argument: nothing here does I/O.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::{hash, text};
 /// The longest sandbox name: what DNS labels, Kubernetes and every backend accept.
 const MAX_SANDBOX: usize = 63;
 const MAX_SLUG: usize = 100;
-/// Digits of run ids, without the letters that are mistaken for digits or for each other.
+/// Digits of run ids, without the letters that are easily mistaken for digits or for each other.
 const CROCKFORD: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const RUN_ID_LEN: usize = 12;
 /// 42 bits of milliseconds last until the year 2109; the 18 bits that remain are random.
@@ -53,7 +53,7 @@ pub fn sandbox_name(agent: &str, branch: &str, taken: &dyn Fn(&str) -> bool) -> 
         let suffix = hash::short_sha256(format!("{agent}\0{branch}\0{round}").as_bytes());
         let stem = text::head(&name, MAX_SANDBOX - suffix.len() - 1).trim_end_matches('-');
         let suffixed = format!("{stem}-{suffix}");
-        // A `taken` that is always true must not hang us: the backend refuses the name in the end.
+        // A `taken` that is always true must not loop forever: the backend refuses the name in the end.
         if round == 1000 || !taken(&suffixed) {
             return suffixed;
         }
@@ -71,7 +71,8 @@ fn dash_separated(part: &str) -> String {
     if words.is_empty() { "x".to_owned() } else { words.join("-") }
 }
 
-/// Writes the string face of a name type: reading parses, so a stored file cannot hold a wrong name.
+/// Implements the string conversions of a name type. Deserializing parses, so a stored file cannot hold an illegal
+/// name.
 macro_rules! string_type {
     ($name:ident) => {
         impl $name {
@@ -119,7 +120,7 @@ impl TaskId {
 
 string_type!(TaskId);
 
-/// A branch that may be pushed: `ralph/<task>/<slug>`, a legal git ref name. No other branch can be said.
+/// A branch that may be pushed: `ralph/<task>/<slug>`, a legal git ref name. No other branch can be represented.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TaskBranch(String);
@@ -134,7 +135,7 @@ impl TaskBranch {
         Ok(Self(text.to_owned()))
     }
 
-    /// Makes the branch of a task from its title; a title without one usable letter gives `work`.
+    /// Returns the branch of a task, made from its title; a title without a usable character gives `work`.
     pub fn new(task: &TaskId, title: &str) -> Self {
         let slug = text::slug(title, 60);
         let slug = if slug.is_empty() { "work" } else { &slug };
@@ -156,7 +157,7 @@ impl TaskBranch {
         }
         let (task, slug) = self.parts();
         let version = format!("-v{n}");
-        // The slug is ASCII, so it may be cut anywhere; what the cut leaves at the end must stay a legal ref.
+        // The slug is ASCII, so it may be cut anywhere; the end that the cut leaves must still be a legal ref.
         let stem = text::head(slug, MAX_SLUG - version.len());
         Self(format!("ralph/{task}/{stem}{version}"))
     }
@@ -168,7 +169,7 @@ impl TaskBranch {
 
 string_type!(TaskBranch);
 
-/// What git allows in the last part of a ref name, less everything that needs quoting somewhere.
+/// Returns whether git allows the text as the last part of a ref name, and no character of it ever needs quoting.
 fn legal_slug(slug: &str) -> bool {
     let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-._".contains(&byte);
     !slug.is_empty()
@@ -180,13 +181,13 @@ fn legal_slug(slug: &str) -> bool {
         && !slug.contains("..")
 }
 
-/// The id of a run: twelve digits of lower-case Crockford base 32, which sort by the time the run was made.
+/// The id of a run: twelve digits of lower-case Crockford base 32, which sort by the time the run was created.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RunId(String);
 
 impl RunId {
-    /// Makes an id from milliseconds since 1970 and random bytes, of which the low 18 bits are used.
+    /// Creates an id from milliseconds since 1970 and random bytes, of which the low 18 bits are used.
     pub fn new(ms: u64, random: [u8; 4]) -> Self {
         let time = ms & ((1 << TIME_BITS) - 1);
         let random = u64::from(u32::from_be_bytes(random)) & ((1 << RANDOM_BITS) - 1);
@@ -205,7 +206,7 @@ impl RunId {
         Ok(Self(text.to_owned()))
     }
 
-    /// Returns when the run was made, in milliseconds since 1970.
+    /// Returns when the run was created, in milliseconds since 1970.
     pub fn ms(&self) -> u64 {
         let bits = self.0.bytes().fold(0_u64, |bits, byte| {
             let digit = CROCKFORD.iter().position(|known| *known == byte).unwrap_or(0);
@@ -224,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sandboxes() {
+    fn sandbox_names() {
         let long = "ralph/task-001/a-very-long-slug-that-goes-on-and-on-and-on";
         for (agent, branch, taken, want) in [
             ("claude", "ralph/t1/fix", &[][..], "agent-loop-claude-ralph-t1-fix"),
@@ -241,7 +242,7 @@ mod tests {
         ] {
             assert_eq!(sandbox_name(agent, branch, &|name| taken.contains(&name)), want);
         }
-        assert!(sandbox_name("a", "b", &|_| true).len() <= 63, "an unhelpful `taken` ends");
+        assert!(sandbox_name("a", "b", &|_| true).len() <= 63, "a `taken` that is always true must not loop forever");
     }
 
     #[track_caller]

@@ -12,17 +12,17 @@ use crate::event::ReviewFinding;
 use crate::money::MicroUsd;
 use crate::receipt::ReceiptCheck;
 
-/// A pull request as it is handed to whoever hosts the repository.
+/// A pull request as it is passed to the host of the repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullRequest {
     pub title: String,
     pub body: String,
     pub draft: bool,
     pub labels: Vec<String>,
-    /// The branch it asks to be merged into.
+    /// The target branch.
     pub base: String,
     pub branch: String,
-    /// The pushed commit that its text is about.
+    /// The pushed commit that its text describes.
     pub sha: CommitSha,
 }
 
@@ -112,7 +112,7 @@ impl From<PublishReason> for String {
 /// The variables a template may use.
 pub const VARIABLES: [&str; 6] = ["task_id", "title", "branch", "summary", "verification", "cost"];
 
-/// What a pull request can say.
+/// The values of the template variables.
 #[derive(Debug, Clone)]
 pub struct PullRequestValues<'a> {
     pub task_id: &'a str,
@@ -123,10 +123,10 @@ pub struct PullRequestValues<'a> {
     pub cost: MicroUsd,
 }
 
-/// The title of a pull request whose task names no template.
+/// The default title of a pull request.
 pub const DEFAULT_TITLE: &str = "{title}";
 
-/// The body of a pull request whose task names no template.
+/// The default body of a pull request.
 pub const DEFAULT_BODY: &str = "\
 {summary}
 
@@ -138,7 +138,7 @@ pub const DEFAULT_BODY: &str = "\
 Task `{task_id}` on branch `{branch}`, model cost {cost}. Made by ralph.
 ";
 
-/// Fills a template. Braces that name no variable stay as they are.
+/// Fills in a template. Braces that name no variable are left unchanged.
 pub fn fill_template(template: &str, words: &PullRequestValues<'_>) -> String {
     let mut out = String::with_capacity(template.len());
     let mut rest = template;
@@ -147,7 +147,7 @@ pub fn fill_template(template: &str, words: &PullRequestValues<'_>) -> String {
         out.push_str(before);
         let value = from.find('}').and_then(|end| Some((variable(&from[1..end], words)?, end)));
         if let Some((value, end)) = value {
-            // A filled-in value is never read as a template again.
+            // A filled-in value is never expanded again.
             out.push_str(&value);
             rest = &from[end + 1..];
         } else {
@@ -171,7 +171,7 @@ fn variable(name: &str, words: &PullRequestValues<'_>) -> Option<String> {
     })
 }
 
-/// Writes checks as a Markdown table.
+/// Formats checks as a Markdown table.
 pub fn check_table(checks: &[ReceiptCheck]) -> String {
     let mut out = "| proves | command | result | time |\n|---|---|---|---|\n".to_owned();
     for check in checks {
@@ -192,18 +192,18 @@ pub fn check_table(checks: &[ReceiptCheck]) -> String {
     out
 }
 
-/// Says which boxes no command proves alone.
+/// Returns a note about the boxes that have no proof of their own.
 pub fn shared_proofs_note(boxes: &[&str]) -> String {
     if boxes.is_empty() {
         return String::new();
     }
     let names = table_cell(&boxes.join(", "));
     format!(
-        "\nNo proof of their own, only commands that cover others too: {names}. Look whether what they say was done.\n"
+        "\nWithout a proof of their own (their commands also cover other boxes): {names}. Check that each was done.\n"
     )
 }
 
-/// Writes the files of a change, a line each; binary files have no counts.
+/// Formats the files of a change, one line each; binary files have no counts.
 pub fn changed_files_list(files: &[(String, Option<u64>, Option<u64>)]) -> String {
     let mut out = String::new();
     for (path, added, removed) in files {
@@ -216,7 +216,7 @@ pub fn changed_files_list(files: &[(String, Option<u64>, Option<u64>)]) -> Strin
     out
 }
 
-/// Writes what a reviewer should look at.
+/// Formats the findings for a reviewer.
 pub fn findings_list(findings: &[ReviewFinding]) -> String {
     let mut out = String::new();
     for finding in findings {
@@ -226,7 +226,7 @@ pub fn findings_list(findings: &[ReviewFinding]) -> String {
     out
 }
 
-/// Writes text as an inline code span that no back-tick or pipe inside can end.
+/// Formats text as an inline code span that no backtick or pipe inside can end.
 pub fn code_span(text: &str) -> String {
     let text = table_cell(text);
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
@@ -254,7 +254,7 @@ mod tests {
     };
 
     #[test]
-    fn filled() {
+    fn templates_are_filled() {
         for (template, want) in [
             ("[Ralph] {title}: {task_id}", "[Ralph] Add {cost}: t1"),
             ("{unknown} {", "{unknown} {"),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reviewer_reads() {
+    fn tables_and_lists_for_reviewers() {
         let files = [("a|b".to_owned(), Some(3), Some(0)), ("x.png".to_owned(), None, None)];
         assert_eq!(changed_files_list(&files), "- `a\\|b` +3 -0\n- `x.png` binary binary\n");
         let finding = ReviewFinding {
@@ -276,7 +276,7 @@ mod tests {
             stop: false,
         };
         assert_eq!(shared_proofs_note(&[]), "");
-        assert!(shared_proofs_note(&["M1.1", "M1.2"]).contains("M1.1, M1.2. Look"));
+        assert!(shared_proofs_note(&["M1.1", "M1.2"]).contains("M1.1, M1.2. Check"));
         assert_eq!(findings_list(&[finding]), "- **auto-run** .envrc: a b\n");
     }
 
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_hold() {
+    fn table_cells_are_escaped() {
         for (text, want) in [("a|b", "`a\\|b`"), ("`x`", "`` `x` ``"), ("a\nb", "`a b`")] {
             assert_eq!(code_span(text), want);
         }

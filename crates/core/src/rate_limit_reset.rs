@@ -1,6 +1,7 @@
-//! When a limit ends, as providers and agents tell it: in headers of an answer, or in words.
+//! Parses when a rate limit ends, from response headers or from the text of providers and agents.
 //!
-//! Times are measured against a moment the caller knows: best the answer's own, so that a wrong clock here does no harm.
+//! Times are relative to a moment that the caller provides: preferably the response's own, so that a wrong local clock
+//! does no harm.
 
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::text;
 
-/// No honest limit is longer than a month.
+/// No real limit is longer than a month.
 const MAX_WAIT: SignedDuration = SignedDuration::from_hours(31 * 24);
 
-/// Returns when the provider will answer again, by the headers of an answer that came at `at`.
+/// Returns when the provider will answer again, by the headers of a response received at `at`.
 pub fn from_headers(headers: &[(String, String)], at: Timestamp) -> Option<Timestamp> {
     let get = |name: &str| {
         headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
@@ -20,7 +21,7 @@ pub fn from_headers(headers: &[(String, String)], at: Timestamp) -> Option<Times
     ms.or_else(|| parse_moment(get("retry-after")?, at)).or_else(|| exhausted_window_reset(headers, at))
 }
 
-/// Reads the windows that are used up; one that has something left is not what stopped us.
+/// Reads the windows that are used up; a window with something left did not cause the refusal.
 fn exhausted_window_reset(headers: &[(String, String)], at: Timestamp) -> Option<Timestamp> {
     let left = |reset: &str| {
         let remaining = reset.replace("reset", "remaining");
@@ -34,7 +35,7 @@ fn exhausted_window_reset(headers: &[(String, String)], at: Timestamp) -> Option
         name.contains("ratelimit") && name.contains("reset") && !name.contains("overage")
     });
     let over = |name: &str| {
-        // A subscription says of each window whether it is the one that refuses.
+        // A subscription marks the window that refuses.
         let status = name.replace("reset", "status");
         let status =
             headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(&status)).map(|(_, value)| value.as_str());
@@ -46,7 +47,7 @@ fn exhausted_window_reset(headers: &[(String, String)], at: Timestamp) -> Option
     resets.filter(|(name, _)| over(name)).filter_map(|(_, value)| parse_moment(value, at)).max()
 }
 
-/// Reads seconds, a duration like `6m0s`, a Unix time in seconds or milliseconds, or a date.
+/// Parses seconds, a duration like `6m0s`, a Unix time in seconds or milliseconds, or a date.
 fn parse_moment(value: &str, at: Timestamp) -> Option<Timestamp> {
     let value = value.trim();
     match parse_number(value) {
@@ -64,11 +65,11 @@ fn parse_moment(value: &str, at: Timestamp) -> Option<Timestamp> {
     }
 }
 
-/// Finds when a limit ends in what an agent printed: `…limit reached|1760000000`, `try again in 3 hours 20 minutes`,
-/// `reset after 2h14m3s`, `resets at 2026-01-02T03:04:05Z`, `resets 3pm`, `try again at 3:05 PM`. Hours of a day
-/// without a zone, or in one that is only named, are taken as UTC's and never lie in the past.
+/// Finds when a limit ends in the output of an agent: `…limit reached|1760000000`, `try again in 3 hours 20 minutes`,
+/// `reset after 2h14m3s`, `resets at 2026-01-02T03:04:05Z`, `resets 3pm`, `try again at 3:05 PM`. A time of day
+/// without a zone, or with only a zone name, is taken as UTC and is never in the past.
 pub fn from_text(text: &str, now: Timestamp) -> Option<Timestamp> {
-    // What stands beyond this is no message of a limit.
+    // Longer text is not a message about a limit.
     let text = text::head(text, 16 << 10).to_ascii_lowercase();
     if let Some((_, rest)) = text.split_once("limit reached|") {
         let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
@@ -95,8 +96,8 @@ pub fn from_text(text: &str, now: Timestamp) -> Option<Timestamp> {
     None
 }
 
-/// Reads a date and time. One without a zone is taken for China's: z.ai is the one that writes such, and coming back too
-/// early only means to ask once more.
+/// Parses a date and time. One without a zone is taken as China's: z.ai is the one that writes these, and coming back
+/// too early only costs one more request.
 fn parse_date(text: &str) -> Option<Timestamp> {
     let text = text.to_ascii_uppercase();
     let mut words = text.split_whitespace().map(|word| word.trim_end_matches(['.', ',', ';', ')', '|']));
@@ -105,14 +106,14 @@ fn parse_date(text: &str) -> Option<Timestamp> {
     whole.parse().ok().or_else(|| format!("{whole}+08:00").parse().ok())
 }
 
-/// Reads a wait like `6m0s`, `1h2m3.5s` and `20ms`, no longer than any limit is.
+/// Parses a wait like `6m0s`, `1h2m3.5s` and `20ms`, up to the length of the longest limit.
 pub fn parse_wait(text: &str) -> Option<Duration> {
     let wait = Duration::try_from_secs_f64(parse_duration(text.trim())?).ok();
     let longest = MAX_WAIT.unsigned_abs();
     Some(wait.map_or(longest, |wait| wait.min(longest)))
 }
 
-/// Reads `3 hours 20 minutes`, `2h14m3s`, `5 days`, `20s`; returns seconds.
+/// Parses `3 hours 20 minutes`, `2h14m3s`, `5 days`, `20s`; returns seconds.
 fn parse_spelled_duration(text: &str) -> Option<f64> {
     let mut words = text.split_whitespace().map(|word| word.trim_matches([',', '.', ';', ')', '(']));
     let mut total = None;
@@ -131,7 +132,7 @@ fn parse_spelled_duration(text: &str) -> Option<f64> {
     total
 }
 
-/// Reads durations like `6m0s`, `1h2m3.5s` and `20ms`; returns seconds.
+/// Parses durations like `6m0s`, `1h2m3.5s` and `20ms`; returns seconds.
 fn parse_duration(text: &str) -> Option<f64> {
     let mut rest = text;
     let mut total = 0.0;
@@ -159,7 +160,7 @@ fn unit_seconds(word: &str) -> Option<f64> {
     })
 }
 
-/// Reads an hour of the day, `3pm` or `3:05 pm`, as the next time it comes.
+/// Parses a time of day, `3pm` or `3:05 pm`, as its next occurrence.
 fn parse_clock_time(text: &str, now: Timestamp) -> Option<Timestamp> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != ':')?;
     let (clock, rest) = text.split_at_checked(end)?;
@@ -182,13 +183,13 @@ fn after(at: Timestamp, seconds: f64) -> Option<Timestamp> {
     at.checked_add(wait).ok()
 }
 
-/// A moment that has passed means "now".
+/// Treats a moment in the past as "now".
 fn clamp_moment(then: Timestamp, at: Timestamp) -> Option<Timestamp> {
     let wait = then.duration_since(at).max(SignedDuration::ZERO).min(MAX_WAIT);
     at.checked_add(wait).ok()
 }
 
-/// `f64` would also take "inf", "nan" and exponents, which nobody means.
+/// Parses a plain number. `f64` would also accept "inf", "nan" and exponents, which no provider means.
 fn parse_number(text: &str) -> Option<f64> {
     let text = text.trim();
     let plain = !text.is_empty() && text.len() < 32 && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn of_headers() {
+    fn resets_in_headers() {
         headers(&[("retry-after", "30")], Some("2026-01-02T10:00:30Z"));
         headers(&[("Retry-After-Ms", "1500"), ("retry-after", "30")], Some("2026-01-02T10:00:01.5Z"));
         headers(&[("retry-after", "Fri, 02 Jan 2026 11:00:00 GMT")], Some("2026-01-02T11:00:00Z"));
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn of_words() {
+    fn resets_in_text() {
         for (text, want) in [
             ("Claude AI usage limit reached|1767355200", Some("2026-01-02T12:00:00Z")),
             ("You've hit your limit · resets 3pm (UTC)", Some("2026-01-02T15:00:00Z")),
@@ -311,7 +312,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_calmly(
+        fn arbitrary_text_never_panics(
             text in "(.{0,20}(try again in|resets at|resets|limit reached[|])[ 0-9a-z:.TZ-]{0,24}){0,3}",
             value in "[ -~]{0,30}",
         ) {

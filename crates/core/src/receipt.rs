@@ -1,12 +1,12 @@
-//! What a finished run proves: the commands, how they ended, on which commit, signed by the installation.
+//! The receipt of a finished run: its commands, their results and the commit, signed by the installation.
 //!
-//! Signing and the key are not here; this room says which bytes are signed and what "the same result" means.
+//! Signing and the key are not here; this module defines which bytes are signed and what "the same result" means.
 
 use serde::{Deserialize, Serialize};
 
 use crate::money::MicroUsd;
 
-/// The number of the receipt's format. Receipts of format 1 name one `model` and a `cost`; they are read as well.
+/// The version of the receipt's format. Receipts of format 1 have one `model` and a `cost`; they are accepted too.
 pub const FORMAT: u32 = 2;
 
 /// A signed statement of what ralph saw when it re-ran the checks.
@@ -33,7 +33,7 @@ pub struct ReceiptBody {
     pub backend: String,
     /// The image digest, or a fingerprint of the base the backend ran on.
     pub base_fingerprint: String,
-    /// Format 1: the run's own profile, whoever did the work.
+    /// Format 1: the run's own profile, whichever model did the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Format 1: millionths of a dollar.
@@ -43,7 +43,7 @@ pub struct ReceiptBody {
     pub engine: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// Every model that was called, diagnoses included.
+    /// Every model that was called, including those of diagnoses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<ReceiptModel>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ pub struct ReceiptBody {
     pub checks: Vec<ReceiptCheck>,
 }
 
-/// How much of the work a model did.
+/// The share of the work that one model did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiptModel {
@@ -62,7 +62,7 @@ pub struct ReceiptModel {
     pub cost_micro_usd: MicroUsd,
 }
 
-/// One command of the proof and how it ended.
+/// One command of the proof and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiptCheck {
@@ -80,15 +80,15 @@ impl ReceiptCheck {
     }
 }
 
-/// Returns the bytes a receipt signs. The prefix keeps the signature from meaning anything elsewhere. What a format does
-/// not know is not written, so that a receipt of an older one still says what was signed.
+/// Returns the bytes that a receipt signs. The prefix makes the signature meaningless elsewhere. Fields that a format
+/// does not have are not written, so that a receipt of an older format still gives the bytes that were signed.
 pub fn signed_bytes(body: &ReceiptBody) -> Vec<u8> {
     let mut bytes = b"ralph receipt 1\n".to_vec();
     bytes.extend(serde_json::to_vec(body).expect("a receipt holds only plain data"));
     bytes
 }
 
-/// What a re-execution says about one line of a receipt.
+/// The result of re-executing one line of a receipt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RerunResult {
@@ -107,22 +107,22 @@ pub fn compare_check(then: &ReceiptCheck, now: Option<&ReceiptCheck>) -> RerunRe
     }
 }
 
-/// The name by which a check of the test command is known among what it proves.
+/// The name of the test command's check among what a check proves.
 const TEST_COMMAND_ID: &str = "test";
 
-/// Says why a receipt proves nothing, given what its checks said then and now; `None` when it does.
+/// Returns why a receipt proves nothing, given the results of its checks then and now; `None` when it does.
 pub fn proof_flaw(checks: &[ReceiptCheck], again: &[RerunResult]) -> Option<&'static str> {
     if checks.is_empty() {
         return Some("it holds no check");
     }
     if !checks.iter().any(|check| check.proves.iter().any(|id| id == TEST_COMMAND_ID)) {
-        return Some("none of its checks is that of a test command");
+        return Some("none of its checks runs a test command");
     }
     if !checks.iter().all(ReceiptCheck::passed) {
-        return Some("a check of it failed when it was signed");
+        return Some("one of its checks failed when it was signed");
     }
     let same = again.len() == checks.len() && again.iter().all(|again| *again == RerunResult::Same);
-    (!same).then_some("not every check ends as it did then")
+    (!same).then_some("not every check ends as it did when it was signed")
 }
 
 #[cfg(test)]
@@ -130,18 +130,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_proves_nothing() {
+    fn receipts_that_prove_nothing() {
         use RerunResult::{Cannot, Different, Same};
         let ok = check(0, false);
         let other = ReceiptCheck { proves: vec!["M1.1".to_owned()], ..ok.clone() };
         for (checks, again, want) in [
             (vec![], vec![], Some("it holds no check")),
-            (vec![other.clone()], vec![Same], Some("none of its checks is that of a test command")),
-            (vec![ok.clone(), check(1, false)], vec![Same, Same], Some("a check of it failed when it was signed")),
-            (vec![check(0, true)], vec![Same], Some("a check of it failed when it was signed")),
-            (vec![ok.clone()], vec![Different], Some("not every check ends as it did then")),
-            (vec![ok.clone()], vec![Cannot], Some("not every check ends as it did then")),
-            (vec![ok.clone(), other.clone()], vec![Same], Some("not every check ends as it did then")),
+            (vec![other.clone()], vec![Same], Some("none of its checks runs a test command")),
+            (vec![ok.clone(), check(1, false)], vec![Same, Same], Some("one of its checks failed when it was signed")),
+            (vec![check(0, true)], vec![Same], Some("one of its checks failed when it was signed")),
+            (vec![ok.clone()], vec![Different], Some("not every check ends as it did when it was signed")),
+            (vec![ok.clone()], vec![Cannot], Some("not every check ends as it did when it was signed")),
+            (vec![ok.clone(), other.clone()], vec![Same], Some("not every check ends as it did when it was signed")),
             (vec![ok, other], vec![Same, Same], None),
         ] {
             assert_eq!(proof_flaw(&checks, &again), want, "{checks:?} {again:?}");

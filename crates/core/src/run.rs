@@ -1,8 +1,9 @@
-//! The state of a run: a fold of its events, computed nowhere else.
+//! Computes the state of a run as a fold of its events; nothing else computes it.
 //!
-//! What should happen next is not here but in [`crate::decide`].
+//! The next step is decided in [`crate::decide`].
 
 pub(crate) mod baseline;
+mod fold;
 mod listing;
 mod model_usage;
 
@@ -15,32 +16,27 @@ use crate::action::ActionKind;
 use crate::audit::AuditHead;
 use crate::budget::{Budget, BudgetKind, BudgetUsage};
 use crate::commit_sha::CommitSha;
-use crate::control::Control;
 use crate::diagnosis::DiagnosisProgress;
-use crate::event::{
-    ActionOutcome, BaselineProof, CheckStage, Event, EventLine, IterationOutcome, ModelCallOutcome, PreActionState,
-    RESUMED_BY_RESET_TIME, RESUMED_BY_WAIT, ReviewFinding, RunStart, RunStopReason, RunVerdict,
-};
+use crate::event::{BaselineProof, IterationOutcome, PreActionState, ReviewFinding, RunStart, RunStopReason};
 use crate::exit::RalphExitCode;
-use crate::gutter::{IterationSample, LadderPosition, LadderRung, LoopScore, MitigationCause};
+use crate::gutter::{IterationSample, LadderPosition, LoopScore};
 use crate::money::MicroUsd;
 use crate::policy::Policy;
-use crate::pr::{CiState, PublishReason};
-use crate::task::ApplyMode;
+use crate::pr::CiState;
 
 pub use listing::RunListing;
 pub use model_usage::ModelUsage;
 
-/// How many iterations the loop score looks back on; older ones can no longer matter.
+/// The number of iterations in the loop score's window; older ones can no longer matter.
 pub const SCORE_WINDOW: usize = 8;
 
-/// How many findings a pull request can tell of; more would not be read.
+/// The maximum number of findings in a pull request; more would not be read.
 const MAX_FINDINGS: usize = 100;
 
-/// How many loop scores are kept for people to look at.
+/// The number of loop scores kept for display.
 const MAX_SCORES: usize = 64;
 
-/// Where a run stands.
+/// The status of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum RunStatus {
@@ -54,7 +50,7 @@ pub enum RunStatus {
 }
 
 impl RunStatus {
-    /// Returns the one word people see.
+    /// Returns the one-word name that users see.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -67,7 +63,7 @@ impl RunStatus {
         }
     }
 
-    /// Returns the word after "it has".
+    /// Returns the words that follow "it has".
     pub fn past_tense(&self) -> &'static str {
         match self {
             Self::Stopped { .. } => "been stopped",
@@ -95,7 +91,7 @@ pub struct RunSandbox {
     pub start: CommitSha,
 }
 
-/// What the model asked for at the end of its actions.
+/// The request with which the model ended its actions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum FinalAction {
@@ -105,7 +101,7 @@ pub enum FinalAction {
     StopFailure { why: String },
 }
 
-/// How one check ended.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunCheckResult {
     pub proves: Vec<String>,
@@ -121,26 +117,26 @@ impl RunCheckResult {
     }
 }
 
-/// An iteration that has begun and not ended.
+/// An iteration that has started and not ended.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OpenIteration {
     pub n: u32,
     pub profile: String,
-    /// Why it is a deliberately fresh look, when it is.
+    /// Why it deliberately starts fresh, if it does.
     pub because: Option<String>,
-    /// HEAD and the whole tree as the iteration found them.
+    /// HEAD and the whole tree at the start of the iteration.
     pub head: String,
     pub tree: String,
-    /// Calls made so far, lost ones included.
+    /// Calls made so far, including lost ones.
     pub calls: u32,
-    /// Why each answer so far was not valid.
+    /// Why each answer so far was invalid.
     pub invalid: Vec<String>,
-    /// How often the session under way was cut short by others.
+    /// How often the current session was interrupted from outside.
     pub cut: u32,
-    /// The valid answer: how many actions, and the hash of its text.
+    /// The valid answer: the number of actions, and the hash of its text.
     pub answer: Option<(u32, String)>,
     pub next_action: u32,
-    /// An action that was begun and never reported.
+    /// An action that was started but whose end was not recorded.
     pub begun: Option<PendingAction>,
     /// Why the list of actions ended early.
     pub failed: Option<String>,
@@ -148,7 +144,7 @@ pub struct OpenIteration {
     /// Results by command.
     pub checks: BTreeMap<String, RunCheckResult>,
     pub cost: MicroUsd,
-    /// What was logged since the iteration began, so that a step done again after a crash does not say it again.
+    /// What was logged since the iteration started, so that a step repeated after a crash is not logged twice.
     pub told: BTreeSet<String>,
 }
 
@@ -176,79 +172,79 @@ pub struct LastIteration {
 pub struct RunPullRequest {
     pub url: String,
     pub number: u64,
-    /// The commit its text was last written for.
+    /// The commit that its text was last written for.
     pub sha: Option<CommitSha>,
-    /// Its text carries the final proof of that commit.
+    /// Its text includes the final proof of that commit.
     pub proved: bool,
 }
 
-/// How many requests are remembered: one is sent again within seconds, not after hundreds of others.
+/// The number of remembered requests: a request is resent within seconds, not after hundreds of others.
 const REMEMBERED_REQUESTS: usize = 256;
 
-/// All that is known of a run.
+/// Everything known about a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunState {
     pub started: Box<RunStart>,
     pub status: RunStatus,
     pub budget: Budget,
     pub spent: BudgetUsage,
-    /// What each model was asked and paid, by its name.
+    /// Calls and cost of each model, by its name.
     pub models: BTreeMap<String, ModelUsage>,
     pub profile: String,
-    /// The profile that somebody chose; without one it is the default. The ladder goes away from it and comes back.
+    /// The profile that a user chose; without one it is the default. The ladder may leave it and comes back to it.
     pub chosen: Option<String>,
     pub workplace: Option<RunSandbox>,
     pub baseline: Option<Vec<BaselineProof>>,
-    /// Why the base commit makes the run pointless, until it is asked again.
+    /// Why the base commit makes the run pointless, until the baseline is run again.
     pub baseline_refused: Option<String>,
     pub open: Option<OpenIteration>,
     pub last: Option<LastIteration>,
     pub window: VecDeque<IterationSample>,
     pub scores: VecDeque<f64>,
     pub verified: BTreeSet<String>,
-    /// Boxes that held before the sandbox was made anew; the next check proves them again.
+    /// Boxes that were verified before the sandbox was rebuilt; the next check proves them again.
     pub reclaim: BTreeSet<String>,
-    /// The last result of `test_command` on the state as it is now.
+    /// The last result of `test_command` on the current state.
     pub gate: Option<bool>,
-    /// Gutter verdicts since the last progress. An iteration that is neither leaves the ladder where it stands: else a
-    /// run that twitches now and then would never get to its second rung.
+    /// Gutter verdicts since the last progress. An iteration that is neither leaves the ladder where it is: otherwise
+    /// a run with an occasional change would never reach its second rung.
     pub climb: LadderPosition,
     /// The score of the last iteration.
     pub last_score: Option<LoopScore>,
-    /// A gutter was scored and nothing was done about it yet.
+    /// A gutter was scored and not mitigated yet.
     pub unmitigated: bool,
-    /// The mitigation was to wait for a person, and the run does not rest yet.
+    /// The mitigation is to pause for a person, and the run is not paused yet.
     pub pause_due: bool,
     pub rotate_because: Option<String>,
     pub diagnoses: DiagnosisProgress,
-    /// Which text of the task counts, counted from 1.
+    /// The current revision of the task, counted from 1.
     pub task_revision: u32,
     pub warned: BTreeMap<BudgetKind, u8>,
     pub imported: Option<CommitSha>,
     pub import_stopped: Option<String>,
-    /// What a reviewer should see in what was handed over, each once.
+    /// Findings for a reviewer in the imported commits, each once.
     pub findings: Vec<ReviewFinding>,
     pub commits: u32,
     pub pushed: Option<CommitSha>,
-    /// Milestones that were complete when the branch was last pushed.
+    /// Milestones that were complete at the last push of the branch.
     pub pushed_milestones: BTreeSet<String>,
     pub pull_request: Option<RunPullRequest>,
-    /// What the CI checks of the pushed commit said last.
+    /// The last known CI state of the pushed commit.
     #[serde(skip_serializing_if = "CiState::is_none")]
     pub ci: CiState,
     /// Results of the final proof on the pushed commit, by command.
     pub proof: BTreeMap<String, RunCheckResult>,
-    /// What the run may reach: what it started with and what people added.
+    /// The policy in force: the one the run started with plus what users added.
     pub policy: Policy,
-    /// How many hosts and ports were refused.
+    /// The number of hosts and ports that were refused.
     pub denied: u32,
-    /// How many calls of agents were told of: those the door has seen since are still to be told.
+    /// The number of agent calls that are recorded in events: later calls in the proxy are still to be recorded.
     pub through: u64,
-    /// How often in a row the run has waited for a provider that gave no answer.
+    /// The number of consecutive waits for a provider that gave no answer.
     pub waited: u32,
-    /// How far the audit file is anchored.
+    /// How far the audit log is anchored.
     pub audited: Option<AuditHead>,
-    /// The last requests that were carried out, oldest first.
+    /// The last applied requests, oldest first.
     #[serde(skip_serializing_if = "VecDeque::is_empty")]
     pub applied_requests: VecDeque<String>,
     pub started_at: Timestamp,
@@ -256,7 +252,7 @@ pub struct RunState {
     pub last_seq: u64,
 }
 
-/// Why lines do not make a run.
+/// The reasons why lines are not the history of a run.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum BadHistory {
     #[error("the first event is `{found}`, not `run-started`")]
@@ -270,453 +266,12 @@ pub enum BadHistory {
 }
 
 impl RunState {
-    /// Folds a whole history.
-    pub fn from_events(lines: impl IntoIterator<Item = EventLine>) -> Result<Self, BadHistory> {
-        let mut lines = lines.into_iter();
-        let mut state = Self::begin(lines.next().ok_or(BadHistory::Empty)?)?;
-        for line in lines {
-            state.apply(&line)?;
-        }
-        Ok(state)
-    }
-
-    /// Begins a run with its first event.
-    pub fn begin(line: EventLine) -> Result<Self, BadHistory> {
-        let Event::RunStarted(started) = line.event else {
-            return Err(BadHistory::NoStart { found: line.event.kind() });
-        };
-        let carried = started.carried.clone();
-        Ok(Self {
-            status: RunStatus::Preparing,
-            budget: started.budget.clone(),
-            spent: BudgetUsage {
-                iterations: carried.iterations,
-                wall_ms: 0,
-                cost: carried.cost,
-                tokens: carried.tokens,
-            },
-            models: BTreeMap::new(),
-            profile: started.profiles.default.name.clone(),
-            chosen: None,
-            workplace: None,
-            baseline: None,
-            baseline_refused: None,
-            open: None,
-            last: None,
-            window: VecDeque::new(),
-            scores: VecDeque::new(),
-            verified: BTreeSet::new(),
-            reclaim: BTreeSet::new(),
-            gate: None,
-            climb: LadderPosition::default(),
-            last_score: None,
-            unmitigated: false,
-            pause_due: false,
-            rotate_because: None,
-            diagnoses: DiagnosisProgress::default(),
-            task_revision: 1,
-            warned: BTreeMap::new(),
-            imported: None,
-            import_stopped: None,
-            findings: Vec::new(),
-            commits: 0,
-            pushed: None,
-            pushed_milestones: BTreeSet::new(),
-            pull_request: None,
-            ci: CiState::None,
-            proof: BTreeMap::new(),
-            policy: started.policy.clone(),
-            denied: 0,
-            through: 0,
-            waited: 0,
-            audited: None,
-            applied_requests: VecDeque::new(),
-            started_at: line.at,
-            last_at: line.at,
-            last_seq: line.seq,
-            started,
-        })
-    }
-
-    /// Folds one more event.
-    pub fn apply(&mut self, line: &EventLine) -> Result<(), BadHistory> {
-        if line.seq != self.last_seq + 1 {
-            return Err(BadHistory::Gap { last: self.last_seq, found: line.seq });
-        }
-        // Time counts while the run is active; the gap before a resume is nobody's work.
-        if self.status.is_active() && !matches!(line.event, Event::Resumed { .. }) {
-            self.spent.wall_ms = self.spent.wall_ms.saturating_add(self.elapsed_ms(line));
-        }
-        self.last_seq = line.seq;
-        self.last_at = self.last_at.max(line.at);
-        self.fold(line)
-    }
-
-    /// Returns how long a line is after the last one, in milliseconds.
-    pub fn elapsed_ms(&self, line: &EventLine) -> u64 {
-        let by_the_wall = line.at.as_millisecond().saturating_sub(self.last_at.as_millisecond());
-        line.passed_ms.unwrap_or_else(|| u64::try_from(by_the_wall).unwrap_or(0))
-    }
-
-    fn fold(&mut self, line: &EventLine) -> Result<(), BadHistory> {
-        match &line.event {
-            Event::RunStarted(_) => return Err(BadHistory::SecondStart { seq: line.seq }),
-            Event::SandboxReady { sandbox, backend, isolated, start, head, reclaim } => {
-                self.status = RunStatus::Running;
-                self.apply_sandbox_ready(start, head, reclaim);
-                self.workplace = Some(RunSandbox {
-                    sandbox: sandbox.clone(),
-                    backend: backend.clone(),
-                    isolated: *isolated,
-                    start: start.clone(),
-                });
-            }
-            Event::BaselineChecked { checks, refused } => {
-                self.baseline = Some(checks.clone());
-                self.baseline_refused.clone_from(refused);
-            }
-            Event::IterationStarted { n, profile, because, head, tree } => {
-                self.open_iteration(*n, profile, because.as_deref(), (head, tree));
-            }
-            Event::ModelCalled { answer, usage, cost, model, .. } => {
-                self.models.entry(model.clone()).or_default().add(answer.times(), *cost);
-                self.spent.cost += *cost;
-                self.spent.tokens = self.spent.tokens.saturating_add(usage.total());
-                if let ModelCallOutcome::Through { times, .. } = answer {
-                    self.through = self.through.saturating_add(*times);
-                }
-                if !matches!(answer, ModelCallOutcome::Lost | ModelCallOutcome::Through { .. }) {
-                    self.waited = 0;
-                }
-                match &mut self.open {
-                    Some(open) => open.record_call(answer, *cost),
-                    None => self.diagnoses.record_call(answer),
-                }
-            }
-            Event::ActionStarted { index, kind, brief, before, .. } => {
-                if let Some(open) = &mut self.open {
-                    open.begun = Some(PendingAction {
-                        index: *index,
-                        kind: kind.clone(),
-                        brief: brief.clone(),
-                        before: before.clone(),
-                    });
-                }
-            }
-            Event::ActionFinished { index, outcome, detail, .. } => {
-                if *outcome != ActionOutcome::Cut {
-                    self.waited = 0;
-                }
-                if let Some(open) = &mut self.open {
-                    open.record_action(*index, *outcome, detail);
-                }
-            }
-            Event::CheckFinished { stage, command, proves, code, timed_out, duration_ms, output, .. } => {
-                let checked = RunCheckResult {
-                    proves: proves.clone(),
-                    code: *code,
-                    timed_out: *timed_out,
-                    duration_ms: *duration_ms,
-                    output: output.clone(),
-                };
-                self.record_check(*stage, command, checked);
-            }
-            Event::IterationFinished { n, outcome, head, summary, sample, verified } => {
-                self.close_iteration(*n, *outcome, head, summary, sample, verified);
-            }
-            Event::GutterScored { score, .. } => self.record_score(score),
-            Event::MitigationApplied { rung, profile, why, cause, .. } => match (&mut self.open, cause) {
-                // The ladder is climbed between iterations: older runs told of both in the same words.
-                (Some(open), _) => profile.clone_into(&mut open.profile),
-                (None, MitigationCause::Provider) => (),
-                (None, MitigationCause::Gutter) => self.apply_mitigation(*rung, profile, why),
-            },
-            Event::BudgetWarned { limit, percent } => {
-                self.warned.insert(*limit, *percent);
-            }
-            Event::CommitImported { sha, commits, findings, .. } => {
-                self.import_stopped =
-                    findings.iter().find(|finding| finding.stop).map(|finding| finding.detail.clone());
-                if self.import_stopped.is_none() {
-                    self.add_findings(findings);
-                    self.imported.clone_from(sha);
-                    self.commits = *commits;
-                }
-            }
-            Event::Pushed { sha, .. } => {
-                if self.pushed.as_ref() != Some(sha) {
-                    self.proof.clear();
-                    self.ci = CiState::None;
-                }
-                self.pushed = Some(sha.clone());
-                self.pushed_milestones = self.complete_milestones();
-            }
-            Event::PrOpened { url, number } => self.record_pull_request(url, *number, None),
-            Event::PrUpdated { url, number, why } => self.record_pull_request(url, *number, Some(why)),
-            Event::PolicyDenied { count, .. } => self.denied = self.denied.saturating_add(u32::from(*count == 1)),
-            Event::AuditAnchored { lines, head } => {
-                self.audited = Some(AuditHead { lines: *lines, hash: head.clone() })
-            }
-            Event::Paused { reason, next } => {
-                self.pause_due = false;
-                self.waited = self.waited.saturating_add(u32::from(matches!(reason, RunStopReason::Outage { .. })));
-                self.status = RunStatus::Paused { reason: reason.clone(), next: next.clone() };
-            }
-            Event::Resumed { by } => self.apply_resume(by),
-            Event::ControlApplied { control, id, .. } => {
-                self.apply_control(control);
-                self.remember_request(id.as_deref());
-            }
-            Event::RunFinished { verdict, next } => {
-                let next = next.clone();
-                self.status = match verdict {
-                    RunVerdict::Succeeded => RunStatus::Succeeded,
-                    RunVerdict::Failed { reason } => RunStatus::Failed { reason: reason.clone(), next },
-                    RunVerdict::Stopped { reason } => RunStatus::Stopped { reason: reason.clone(), next },
-                };
-            }
-            Event::Log { text, .. } => {
-                if let Some(open) = &mut self.open {
-                    open.told.insert(text.clone());
-                }
-            }
-            Event::DiagnosisWritten { n, proposals, guardrails, unasked, .. } => {
-                let auto = self.started.diagnose.apply == ApplyMode::Auto;
-                self.diagnoses.record_written(*n, *proposals, *guardrails, auto.then_some(unasked));
-            }
-            Event::CiChanged(state) => self.ci.clone_from(state),
-        }
-        Ok(())
-    }
-
-    /// A sandbox made anew holds only what was handed over: the iteration under way begins again, boxes are re-proved.
-    fn apply_sandbox_ready(&mut self, start: &CommitSha, head: &CommitSha, reclaim: &[String]) {
-        self.open = None;
-        if let Some(last) = &mut self.last {
-            last.wish = None;
-        }
-        self.reclaim = reclaim.iter().cloned().collect();
-        self.verified.clear();
-        self.gate = None;
-        if head != start {
-            self.imported = Some(head.clone());
-        } else if self.imported.is_some() {
-            self.imported = None;
-        }
-    }
-
-    fn open_iteration(&mut self, n: u32, profile: &str, because: Option<&str>, (head, tree): (&str, &str)) {
-        self.spent.iterations = n;
-        self.rotate_because = None;
-        self.open = Some(OpenIteration {
-            n,
-            profile: profile.to_owned(),
-            because: because.map(str::to_owned),
-            head: head.to_owned(),
-            tree: tree.to_owned(),
-            calls: 0,
-            invalid: Vec::new(),
-            cut: 0,
-            answer: None,
-            next_action: 0,
-            begun: None,
-            failed: None,
-            wish: None,
-            checks: BTreeMap::new(),
-            cost: MicroUsd::ZERO,
-            told: BTreeSet::new(),
-        });
-    }
-
-    fn record_check(&mut self, stage: CheckStage, command: &str, checked: RunCheckResult) {
-        match stage {
-            CheckStage::Iteration => {
-                if let Some(open) = &mut self.open {
-                    open.checks.insert(command.to_owned(), checked);
-                }
-            }
-            CheckStage::Proof => {
-                if !checked.passed() {
-                    // What holds only in the work sandbox was never proved.
-                    for id in &checked.proves {
-                        self.verified.remove(id);
-                    }
-                    if checked.proves.iter().any(|id| id == "test") {
-                        self.gate = Some(false);
-                    }
-                }
-                self.proof.insert(command.to_owned(), checked);
-            }
-        }
-    }
-
-    fn close_iteration(
-        &mut self,
-        n: u32,
-        outcome: IterationOutcome,
-        head: &str,
-        summary: &str,
-        sample: &IterationSample,
-        verified: &[String],
-    ) {
-        let open = self.open.take();
-        let gate = open.as_ref().and_then(|open| {
-            open.checks
-                .values()
-                .find(|checked| checked.proves.iter().any(|id| id == "test"))
-                .map(RunCheckResult::passed)
-        });
-        if gate.is_some() || sample.changed_lines > 0 {
-            self.gate = gate;
-        }
-        self.verified = verified.iter().cloned().collect();
-        self.reclaim.clear();
-        self.window.push_back(sample.clone());
-        if self.window.len() > SCORE_WINDOW {
-            self.window.pop_front();
-        }
-        self.last = Some(LastIteration {
-            n,
-            outcome,
-            head: head.to_owned(),
-            summary: summary.to_owned(),
-            wish: open.and_then(|open| open.wish),
-            scored: false,
-            newly_verified: sample.newly_verified,
-        });
-    }
-
-    fn add_findings(&mut self, findings: &[ReviewFinding]) {
-        for finding in findings {
-            if self.findings.len() < MAX_FINDINGS && !self.findings.contains(finding) {
-                self.findings.push(finding.clone());
-            }
-        }
-    }
-
-    fn record_pull_request(&mut self, url: &str, number: u64, why: Option<&PublishReason>) {
-        let (url, sha, proved) = (url.to_owned(), self.pushed.clone(), why == Some(&PublishReason::Proved));
-        self.pull_request = Some(RunPullRequest { url, number, sha, proved });
-    }
-
-    fn record_score(&mut self, score: &LoopScore) {
-        self.scores.push_back(score.total);
-        if self.scores.len() > MAX_SCORES {
-            self.scores.pop_front();
-        }
-        let mut progress = score.veto.is_some();
-        if let Some(last) = &mut self.last {
-            last.scored = true;
-            progress |= last.newly_verified > 0;
-        }
-        self.unmitigated = score.is_gutter();
-        self.last_score = Some(score.clone());
-        if score.is_gutter() {
-            self.climb.count_verdict();
-        } else if progress {
-            self.climb = LadderPosition::default();
-            let own = self.chosen.as_ref().unwrap_or(&self.started.profiles.default.name);
-            self.profile.clone_from(own);
-        }
-    }
-
-    fn apply_mitigation(&mut self, rung: LadderRung, profile: &str, why: &str) {
-        self.unmitigated = false;
-        self.waited = 0;
-        self.pause_due = rung == LadderRung::Pause;
-        profile.clone_into(&mut self.profile);
-        if rung == LadderRung::Diagnose {
-            self.diagnoses.request();
-        }
-        if matches!(rung, LadderRung::Rotate | LadderRung::Fallback | LadderRung::Diagnose) {
-            self.rotate_because = Some(why.to_owned());
-        }
-    }
-
-    /// Takes back what made the run rest: a person has seen it and wants it to go on. Nothing else is forgotten, because
-    /// a run whose process was killed did not rest, and what it was about to do is still to be done.
-    fn apply_resume(&mut self, by: &str) {
-        let reason = match &self.status {
-            RunStatus::Paused { reason, .. } | RunStatus::Failed { reason, .. } | RunStatus::Stopped { reason, .. } => {
-                Some(reason)
-            }
-            RunStatus::Queued | RunStatus::Preparing | RunStatus::Running | RunStatus::Succeeded => None,
-        };
-        match reason {
-            Some(RunStopReason::Gutter) => {
-                // What went before no longer counts against the next tries, but how often it came to that does, until
-                // the run ends for it.
-                if self.status.is_ended() {
-                    self.climb = LadderPosition::default();
-                } else {
-                    let fallback = self.started.profiles.fallback.as_ref().map(|profile| profile.name.as_str());
-                    self.climb.reset_on_resume(&self.started.ladder, fallback, self.budget.consecutive_gutter);
-                }
-                self.window.clear();
-                self.unmitigated = false;
-            }
-            Some(RunStopReason::NeedsDecision { .. } | RunStopReason::GaveUp { .. } | RunStopReason::Asked) => {
-                if let Some(last) = &mut self.last {
-                    last.wish = None;
-                }
-            }
-            Some(RunStopReason::Findings { .. }) => {
-                // What was verified has not been handed over: it is proved again, with what the next iteration changes.
-                self.import_stopped = None;
-                self.gate = None;
-                self.reclaim.append(&mut self.verified);
-            }
-            Some(RunStopReason::Baseline { .. }) => self.recheck_after_resume(),
-            _ => (),
-        }
-        // Who waits for a provider that never answers must come to a person in the end.
-        if by != RESUMED_BY_RESET_TIME && by != RESUMED_BY_WAIT {
-            self.waited = 0;
-            if let Some(open) = &mut self.open {
-                open.cut = 0;
-            }
-        }
-        self.status = if self.workplace.is_some() { RunStatus::Running } else { RunStatus::Preparing };
-    }
-
-    fn apply_control(&mut self, control: &Control) {
-        match control {
-            Control::SetProfile { name } => {
-                self.profile.clone_from(name);
-                self.chosen = Some(name.clone());
-            }
-            Control::Rotate { why } => {
-                self.rotate_because =
-                    Some(why.clone().unwrap_or_else(|| "a person asked for a fresh session".to_owned()));
-            }
-            Control::RaiseBudget { iterations, minutes, cost_usd, tokens } => {
-                self.budget.raise(*iterations, *minutes, MicroUsd::from_usd(*cost_usd), *tokens);
-                self.warned.clear();
-            }
-            // Only rules are ever applied; a text that is none changes nothing.
-            Control::AllowHost(hosts) => hosts.iter().for_each(|host| drop(self.policy.add_allow(host))),
-            Control::DenyHost(hosts) => hosts.iter().for_each(|host| drop(self.policy.add_deny(host))),
-            Control::EditTask(edit) => self.apply_task_edit(edit),
-            Control::Diagnose => self.diagnoses.request(),
-            Control::ApplyProposal { number } => self.diagnoses.record_applied(*number),
-            // Their effect is a file or another event.
-            Control::Pause | Control::Resume | Control::Stop | Control::Note { .. } | Control::Guardrail { .. } => (),
-        }
-    }
-
-    fn remember_request(&mut self, id: Option<&str>) {
-        self.applied_requests.extend(id.map(str::to_owned));
-        while self.applied_requests.len() > REMEMBERED_REQUESTS {
-            self.applied_requests.pop_front();
-        }
-    }
-
-    /// Tells whether a request was carried out already; whoever heard no answer may send it again.
+    /// Returns whether a request was already applied; a client that got no answer may send it again.
     pub fn has_applied(&self, request: &str) -> bool {
         self.applied_requests.iter().any(|applied| applied == request)
     }
 
-    /// Returns the policy in force: the one the run started with and what people have allowed and denied since.
+    /// Returns the policy in force: the one the run started with and what users have allowed and denied since.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -733,7 +288,8 @@ impl RunState {
         complete.into_iter().filter_map(|(milestone, all)| all.then_some(milestone)).collect()
     }
 
-    /// Returns the boxes that a sandbox made anew has to prove again: what holds, and what was to be proved already.
+    /// Returns the boxes that a rebuilt sandbox has to prove again: the verified ones, and those already to be
+    /// re-proved.
     pub fn boxes_to_reprove(&self) -> Vec<String> {
         self.verified.union(&self.reclaim).cloned().collect()
     }
@@ -742,12 +298,12 @@ impl RunState {
         self.started.boxes.iter().all(|pinned| self.verified.contains(&pinned.id))
     }
 
-    /// Returns the number the next iteration gets.
+    /// Returns the number of the next iteration.
     pub fn next_iteration(&self) -> u32 {
         self.last.as_ref().map_or(self.started.carried.iterations, |last| last.n).saturating_add(1)
     }
 
-    /// Returns the exit code of a process that ends while the run stands like this.
+    /// Returns the exit code of a process that ends with the run in this state.
     pub fn exit(&self) -> RalphExitCode {
         match &self.status {
             RunStatus::Succeeded => RalphExitCode::Success,
@@ -770,61 +326,8 @@ impl RunState {
         }
     }
 
-    /// Returns the shown name of the run: its id.
+    /// Returns the name under which the run is shown: its id.
     pub fn id(&self) -> &str {
         &self.started.run
-    }
-}
-
-impl OpenIteration {
-    fn record_call(&mut self, answer: &ModelCallOutcome, cost: MicroUsd) {
-        self.calls = self.calls.saturating_add(1);
-        self.cost += cost;
-        match answer {
-            ModelCallOutcome::Actions { count, response } => self.answer = Some((*count, response.clone())),
-            ModelCallOutcome::Invalid { error } => self.invalid.push(error.clone()),
-            ModelCallOutcome::Lost | ModelCallOutcome::Through { .. } | ModelCallOutcome::Diagnosis { .. } => (),
-        }
-    }
-
-    fn record_action(&mut self, index: u32, outcome: ActionOutcome, detail: &str) {
-        let begun = self.begun.take();
-        if outcome == ActionOutcome::Cut {
-            self.cut = self.cut.saturating_add(1);
-            return;
-        }
-        self.next_action = index.saturating_add(1);
-        let kind = begun.map(|begun| begun.kind);
-        if kind == Some(ActionKind::Session) {
-            self.answer = Some((1, String::new()));
-        }
-        if outcome != ActionOutcome::Ok {
-            self.failed = Some(detail.to_owned());
-            return;
-        }
-        let why = detail.to_owned();
-        self.wish = match kind {
-            Some(ActionKind::Rotate) => Some(FinalAction::Rotate { why }),
-            Some(ActionKind::Pause) => Some(FinalAction::Pause { why }),
-            Some(ActionKind::StopSuccess) => Some(FinalAction::StopSuccess { why }),
-            Some(ActionKind::StopFailure) => Some(FinalAction::StopFailure { why }),
-            Some(
-                ActionKind::Run
-                | ActionKind::Patch
-                | ActionKind::Write
-                | ActionKind::Commit
-                | ActionKind::Session
-                | ActionKind::Other(_),
-            )
-            | None => self.wish.take(),
-        };
-    }
-
-    /// Tells whether all that the model asked for was done, or ended early.
-    pub fn actions_done(&self) -> bool {
-        match &self.answer {
-            Some((count, _)) => self.failed.is_some() || self.wish.is_some() || self.next_action >= *count,
-            None => false,
-        }
     }
 }

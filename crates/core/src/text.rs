@@ -1,6 +1,6 @@
-//! Small judgements about text that several rooms share: "did you mean", slugs, safe terminal text, tails.
+//! Small text helpers that several modules share: "did you mean", slugs, safe terminal text, tails.
 
-/// Returns the candidate a mistyped word most probably meant.
+/// Returns the candidate that a mistyped word most probably meant.
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
@@ -12,7 +12,7 @@ pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str
 
 fn similarity(word: &str, candidate: &str) -> f64 {
     let alike = strsim::jaro_winkler(word, candidate);
-    // One slip of the finger in a short word weighs too much in the measure above: `rnu` means `run`.
+    // One typo in a short word weighs too much in the measure above: `rnu` means `run`.
     let slip = (3..=64).contains(&word.len()) && strsim::osa_distance(word, candidate) == 1;
     if slip { alike.max(0.9) } else { alike }
 }
@@ -36,7 +36,7 @@ pub fn slug(title: &str, max: usize) -> String {
     slug
 }
 
-/// Removes escape sequences and control characters, so that text an agent wrote cannot drive a terminal.
+/// Removes escape sequences and control characters, so that text written by an agent cannot control a terminal.
 pub fn strip_control(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn terminals_are_not_driven() {
+    fn control_sequences_are_removed() {
         for (text, want) in [
             ("a\u{1b}[31mred\u{1b}[0m b", "ared b"),
             ("x\u{1b}]0;title\u{7}y", "xy"),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn meant() {
+    fn typos_are_corrected() {
         assert_eq!(did_you_mean("max_iteration", ["test_command", "max_iterations"]), Some("max_iterations"));
         assert_eq!(did_you_mean("rnu", ["resume", "run"]), Some("run"));
         assert_eq!(did_you_mean("zzz", ["test_command"]), None);

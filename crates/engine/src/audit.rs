@@ -1,6 +1,6 @@
-//! The audit file of a run: everything the way out tells, appended as it is told, chained line by line.
+//! Writes and reads the audit log of a run: every egress event, appended as it happens, chained line by line.
 //!
-//! What a line says and whether a file is as it was written is judged in `ralph_core::audit`.
+//! What a line means and whether a file is unchanged is checked in `ralph_core::audit`.
 
 mod call_log;
 mod convert;
@@ -22,7 +22,7 @@ use std::path::PathBuf;
 
 use crate::store::RunFolder;
 
-/// Returns where the audit file of a run stands.
+/// Returns the path of a run's audit log.
 pub fn path(folder: &RunFolder) -> PathBuf {
     folder.path().join("audit.jsonl")
 }

@@ -1,4 +1,5 @@
-//! Red first: before a token is spent, every proof runs on the base commit in the run's own kind of sandbox.
+//! Runs the baseline (red first): before a token is spent, every proof runs on the base commit in the run's own kind
+//! of sandbox.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,24 +16,24 @@ use crate::host::HostContext;
 use crate::run::{SandboxRole, fresh_sandbox};
 use crate::sandboxes;
 
-/// A check is repeated to find out whether it is flaky only while it is quick.
+/// A check is repeated to detect flakiness only while it takes no longer than this.
 const QUICK_MS: u64 = 5_000;
 
 /// How often a quick check runs.
 const REPEAT_COUNT: usize = 3;
 
-/// What the base commit says to every proof.
+/// The results of every proof on the base commit.
 #[derive(Debug)]
 pub struct BaselineReport {
     pub checks: Vec<BaselineCheck>,
     pub findings: Vec<LintFinding>,
-    /// Secrets that the proofs printed, and where they were seen.
+    /// Secrets that the proofs printed, and where they appeared.
     pub leaked_secrets: Vec<(String, &'static str)>,
     due: Vec<DueCheck>,
 }
 
 impl BaselineReport {
-    /// Returns the report as the event tells it.
+    /// Returns the report in the form of the event.
     pub fn lines(&self) -> Vec<BaselineProof> {
         let line = |(due, check): (&DueCheck, &BaselineCheck)| BaselineProof {
             proves: due.proves.clone(),
@@ -60,13 +61,13 @@ pub async fn check(
     let redactor = host.redactor();
     let timeout = Duration::from_secs(started.check_timeout_s);
     let mut checks = Vec::new();
-    let mut trouble = None;
+    let mut failure = None;
     'all: for due in &due {
         let mut runs = Vec::new();
         for _ in 0..REPEAT_COUNT {
             let before = host.egress().restarts(sandbox.id());
             let mut ran = check::run(&*sandbox, &due.command, ".", timeout, &redactor).await;
-            // What failed because its way out was cut says nothing about the commit.
+            // A failure caused by a cut egress connection says nothing about the commit.
             if matches!(&ran, Ok(ran) if !ran.passed()) && host.egress().restarts(sandbox.id()) != before {
                 ran = check::run(&*sandbox, &due.command, ".", timeout, &redactor).await;
             }
@@ -80,7 +81,7 @@ pub async fn check(
                     }
                 }
                 Err(error) => {
-                    trouble = Some(error);
+                    failure = Some(error);
                     break 'all;
                 }
             }
@@ -94,7 +95,7 @@ pub async fn check(
         });
     }
     sandboxes::discard(&*sandbox).await;
-    if let Some(error) = trouble {
+    if let Some(error) = failure {
         return Err(error);
     }
     let findings = lint::lint_baseline(&checks);

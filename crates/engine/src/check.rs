@@ -1,4 +1,4 @@
-//! Runs a command in a sandbox and keeps what a receipt and a person need of it.
+//! Runs a command in a sandbox and keeps the results that a receipt and the user need.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::error::Error;
 /// How much of a command's output is kept; its hash covers all of it.
 const TEXT_CAP: usize = 512 << 10;
 
-/// What an alarm calls it when a secret stands in what a command prints.
+/// The source named in an alarm about a secret in a command's output.
 const ALARM_SOURCE: &str = "the output of a command";
 
-/// How much of its error output is looked at for a failure signature.
+/// How much error output is searched for a failure signature.
 const STDERR_CAP: usize = 16 << 10;
 
 /// A command that ran to its end, was killed at its timeout, or was killed by a signal.
@@ -27,9 +27,9 @@ pub(crate) struct CommandResult {
     pub(crate) timed_out: bool,
     pub(crate) duration_ms: u64,
     pub(crate) output_sha256: String,
-    /// Both streams in the order they came, redacted and cut in the middle when long.
+    /// Both streams in order of arrival, redacted, and cut in the middle if long.
     pub(crate) text: String,
-    /// The error stream, or all of it when that is empty: what failure signatures look at.
+    /// The error stream, or all output if that is empty: the input of failure signatures.
     pub(crate) complaint: String,
 }
 
@@ -38,10 +38,10 @@ impl CommandResult {
         self.code == 0 && !self.timed_out
     }
 
-    /// Says in one line how it ended, with the last thing it printed.
+    /// Returns one line on how the command ended, with the last line it printed.
     pub(crate) fn summary_line(&self, timeout: Duration) -> String {
         if self.timed_out {
-            return format!("no end within {} s; it and all it started were killed", timeout.as_secs());
+            return format!("no end within {} s; the command and everything it started were killed", timeout.as_secs());
         }
         let last = self.text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("");
         let last = head(last.trim(), 200);
@@ -64,7 +64,7 @@ pub(crate) async fn run(
         complaint: HeadTailBuffer::new(STDERR_CAP),
     };
     let mut exec = ExecRequest::shell(line, timeout).cwd(cwd);
-    // Without its own `.git`, a clone must not be taken for a part of whatever repository lies further up.
+    // Without its own `.git`, a clone must not be taken for a part of a repository further up.
     if let Some(above) = sandbox.workspace().parent().and_then(Path::to_str) {
         exec = exec.env("GIT_CEILING_DIRECTORIES", above);
     }
@@ -84,7 +84,7 @@ pub(crate) async fn run(
     })
 }
 
-/// Hashes each stream apart, because how two streams interleave differs from run to run.
+/// Hashes each stream separately, because the interleaving of two streams differs from run to run.
 struct OutputRecorder {
     stdout: Sha256Hasher,
     stderr: Sha256Hasher,

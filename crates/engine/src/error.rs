@@ -1,4 +1,4 @@
-//! What can go wrong around a run, told so that a person can act on it.
+//! Defines the errors around a run, each with an exit code and a hint for the user.
 
 use std::io;
 use std::path::PathBuf;
@@ -23,15 +23,15 @@ pub enum Error {
     NotRunning { run: String },
     #[error("event {number} of run `{run}` cannot be read")]
     BadEvent { run: String, number: u64, source: ralph_core::event::BadEventLine },
-    #[error("the events of run `{run}` do not make a run")]
+    #[error("the events of run `{run}` are not a valid history")]
     BadHistory { run: String, source: ralph_core::run::BadHistory },
-    #[error("sandbox trouble")]
+    #[error("sandbox error")]
     Sandbox(#[from] ralph_sandbox::Error),
-    #[error("git trouble")]
+    #[error("git error")]
     Git(#[from] crate::git::Error),
     #[error(transparent)]
     Secret(#[from] crate::secret::Error),
-    #[error("backend `{name}` is not part of this ralph")]
+    #[error("backend `{name}` is not available in this ralph")]
     NoBackend { name: String },
     #[error("{0}")]
     Refused(String),
@@ -41,22 +41,20 @@ pub enum Error {
     Proposals { path: PathBuf, why: String },
     #[error("`{variable}` is not set, and profile `{profile}` needs it")]
     NoKey { profile: String, variable: String },
-    #[error("profile `{profile}` asks `{host}` over `http://`, and a key (`{name}`) does not travel in the clear")]
+    #[error("profile `{profile}` calls `{host}` over `http://`, and a key (`{name}`) is not sent in clear text")]
     PlaintextKey { profile: String, name: String, host: String },
-    #[error(
-        "profile `{profile}` asks `{host}`, and `{name}` is a subscription of Claude, which nobody but Anthropic may see"
-    )]
+    #[error("profile `{profile}` calls `{host}`, and `{name}` is a Claude subscription, which only Anthropic may see")]
     ForeignSubscription { profile: String, name: String, host: String },
-    #[error("`{name}` is shorter than {SHORTEST} characters: it could be neither masked nor kept from coming back")]
+    #[error("`{name}` is shorter than {SHORTEST} characters: it could be neither masked nor detected")]
     ShortSecret { name: String },
-    #[error("`{what}` cannot be lent to a sandbox: {why}")]
+    #[error("`{what}` cannot be granted to a sandbox: {why}")]
     Grant { what: String, why: String },
     #[error("there is no secret `{name}`")]
     NoSecret { name: String },
     #[error("profile `{profile}` cannot be used: {why}")]
     Profile { profile: String, why: String },
     #[error(
-        "the price of profile `{profile}` is not known and the run has no cap of tokens, so nothing would hold its cost"
+        "the price of profile `{profile}` is not known and the run has no token cap, so nothing would limit its cost"
     )]
     Unpriced { profile: String },
     #[error("agent `{name}` cannot be used: {why}")]
@@ -73,11 +71,11 @@ pub enum Error {
     NoReceipt { why: String, hint: String },
     #[error("run `{run}` cannot go back to iteration {n}: {why}")]
     CannotRewind { run: String, n: u32, why: &'static str },
-    #[error("run `{run}` cannot go on: {why}")]
+    #[error("run `{run}` cannot continue: {why}")]
     CannotResume { run: String, why: String, hint: String },
-    #[error("run `{run}` cannot go on: red first: {why}")]
+    #[error("run `{run}` cannot continue: red first: {why}")]
     BaselineRefused { run: String, why: String },
-    #[error("could not read the randomness of the system")]
+    #[error("could not read random bytes from the system")]
     Random,
 }
 
@@ -104,7 +102,7 @@ impl Error {
             Self::BadReceipt(_) => Some("get the receipt again from where it was made".to_owned()),
             Self::File { source, .. } => Some(match source.kind() {
                 io::ErrorKind::StorageFull => "make room on the disk, then try again".to_owned(),
-                _ => "check that the folder is there and yours to write; `ralph config path` lists ralph's own"
+                _ => "check that the folder exists and that you can write to it; `ralph config path` lists ralph's own"
                     .to_owned(),
             }),
             Self::Sandbox(error) => error.hint(),
@@ -122,7 +120,7 @@ impl Error {
             }
             Self::ForeignSubscription { host, .. } => Some(ralph_core::secret::subscription_hint(host)),
             Self::ShortSecret { name } => {
-                Some(format!("have a longer one made where it was issued, then: ralph secret set {name}"))
+                Some(format!("create a longer one where it was issued, then: ralph secret set {name}"))
             }
             Self::PlaintextKey { host, .. } => Some(ralph_core::secret::cleartext_hint(host)),
             Self::NoSecret { name } => Some(format!("ralph secret set {name}")),
@@ -133,7 +131,7 @@ impl Error {
                 Some("choose another with `--profile NAME`, or correct it in `models.yaml`".to_owned())
             }
             Self::Unpriced { .. } => Some(
-                "cap the tokens with `--max-tokens 2000000`, or tell the price: ralph profile prices --import FILE"
+                "cap the tokens with `--max-tokens 2000000`, or set the price: ralph profile prices --import FILE"
                     .to_owned(),
             ),
             Self::CannotResume { hint, .. } | Self::CannotAdopt { hint, .. } | Self::NoReceipt { hint, .. } => {
@@ -187,7 +185,7 @@ impl Error {
     }
 }
 
-/// Why an agent that nobody has cannot be used.
+/// Why an agent that is not installed cannot be used.
 pub(crate) const NOT_INSTALLED: &str = "it is not installed";
 
 fn no_run(wanted: &str) -> String {
@@ -197,7 +195,7 @@ fn no_run(wanted: &str) -> String {
     }
 }
 
-/// Names the file an I/O error happened on.
+/// Attaches the path to an I/O error.
 pub(crate) fn file_error(doing: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::File { doing, path, source }

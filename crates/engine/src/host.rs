@@ -1,4 +1,4 @@
-//! What a run needs of the machine it is started on: folders, environment, backends, models.
+//! Provides what a run needs of the machine it is started on: folders, environment, backends, models.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -25,24 +25,24 @@ use crate::store::RalphHome;
 
 pub use ralph_sandbox::platform::DEFAULT_BACKEND;
 
-/// The machine, as far as a run may use it.
+/// The parts of the machine that a run may use.
 #[derive(Debug, Clone)]
 pub struct HostContext {
     pub home: RalphHome,
     pub env: Env,
     pub git: GitProgram,
-    /// How long a run waits before it asks a provider again.
+    /// How long a run waits before it calls a provider again.
     pub pace: RetryPace,
-    /// Keys in use that are too short to be looked for, and whether somebody was told.
+    /// Keys in use that are too short to be masked, and whether that was reported.
     short_keys: Arc<Mutex<BTreeMap<String, bool>>>,
     scm: Arc<dyn Scm>,
-    /// The default first.
+    /// The default backend comes first.
     backends: Vec<Arc<dyn Backend>>,
     egress: Arc<EgressManager>,
 }
 
 impl HostContext {
-    /// Looks for the programs a run cannot do without.
+    /// Opens the host and finds the programs that a run requires.
     pub async fn open(home: RalphHome, env: Env) -> Result<Self, Error> {
         let path = env.get("PATH").unwrap_or("");
         let tool = GitProgram::find(OsStr::new(path)).await?;
@@ -63,7 +63,7 @@ impl HostContext {
         Ok(Self { home, env, git: tool, pace: RetryPace::default(), short_keys: Arc::default(), scm, backends, egress })
     }
 
-    /// Uses a further backend, or another one in the place of the one with the same name.
+    /// Adds a backend, or replaces the one with the same name.
     #[must_use]
     pub fn with_backend(mut self, backend: Arc<dyn Backend>) -> Self {
         let name = backend.capabilities().name;
@@ -74,31 +74,31 @@ impl HostContext {
         self
     }
 
-    /// Has the egress of sandboxes served by another manager, which the backends must have been given as well: the attack
-    /// suite puts a network of its own behind it.
+    /// Serves the egress of sandboxes through another manager, which the backends must have been given as well: the
+    /// attack suite puts its own network behind it.
     #[must_use]
     pub fn with_egress(mut self, egress: Arc<EgressManager>) -> Self {
         self.egress = egress;
         self
     }
 
-    /// Returns where branches and pull requests of runs go.
+    /// Returns the SCM that receives branches and pull requests of runs.
     pub(crate) fn scm(&self) -> Arc<dyn Scm> {
         Arc::clone(&self.scm)
     }
 
-    /// Publishes runs elsewhere than with the host's git.
+    /// Publishes runs through another SCM than the host's git.
     #[must_use]
     pub fn with_scm(mut self, scm: Arc<dyn Scm>) -> Self {
         self.scm = scm;
         self
     }
 
-    /// Finds the repository a task names: a path, the one at hand, or a clone of ours.
+    /// Finds the repository a task names: a path, the current one, or a clone that ralph keeps.
     pub async fn repository(&self, named: &str, at_hand: &UserRepo) -> Result<Option<UserRepo>, Error> {
         let path = named.strip_prefix("file://").unwrap_or(named);
         if Path::new(path).is_absolute() || path.starts_with('.') {
-            // A bare repository has no checkout of its own and is cloned like one that is far away.
+            // A bare repository has no checkout and is cloned like a remote one.
             match UserRepo::find(&self.git, &at_hand.top().join(path)).await {
                 Ok(found) => return Ok((found.top() != at_hand.top()).then_some(found)),
                 Err(git::Error::NotARepository { .. }) => (),
@@ -114,12 +114,12 @@ impl HostContext {
         Ok(Some(git::clone(&self.git, &remote, &folder, &git_auth(&self.env)).await?))
     }
 
-    /// Returns every backend of this ralph, the default first.
+    /// Returns every backend, the default first.
     pub fn backends(&self) -> &[Arc<dyn Backend>] {
         &self.backends
     }
 
-    /// Finds the backend that has a sandbox of this name: the one that was named, or the first that has it.
+    /// Finds the backend of a sandbox: the named one, or the first that has the sandbox.
     pub async fn backend_of(&self, sandbox: &str, named: Option<&str>) -> Result<Arc<dyn Backend>, Error> {
         if let Some(name) = named {
             return self.backend(name);
@@ -146,7 +146,7 @@ impl HostContext {
             return Ok(Arc::new(script.map_err(|error| refuse(error.to_string()))?));
         }
         let found = self.credential(profile, &endpoint)?;
-        // A subscription is sold for the provider's own agent, not for calls of ours.
+        // A subscription is sold for the provider's own agent, not for ralph's calls.
         if let (Some(SecretKind::Oauth), Some(variable)) =
             (found.as_ref().map(|found| found.kind), endpoint.key_envs.first())
         {
@@ -171,7 +171,7 @@ impl HostContext {
         Ok(Arc::new(remote.with_credential_name(credential)))
     }
 
-    /// Returns where the calls of a profile go.
+    /// Returns the endpoint that the calls of a profile go to.
     pub(crate) fn endpoint(&self, profile: &PinnedProfile) -> Result<ProfileEndpoint, Error> {
         profile::resolve_endpoint(&unpinned_profile(profile), &self.env)
             .map_err(|error| Error::Profile { profile: profile.name.clone(), why: error.to_string() })
@@ -206,7 +206,7 @@ impl HostContext {
                 Ok(Some(found))
             }
             None if endpoint.key_is_optional => Ok(None),
-            // It would be taken if it were its own provider that is asked.
+            // The subscription would be used if the endpoint were its own provider.
             None if endpoint.wire == ProviderProtocol::Anthropic
                 && !endpoint.accepts_subscription()
                 && matches!(self.secrets().find(CLAUDE_CODE_OAUTH_TOKEN), Ok(Some(_))) =>
@@ -217,21 +217,22 @@ impl HostContext {
         }
     }
 
-    /// Returns the keys in use that are too short to be looked for and that nobody was told of yet.
+    /// Returns the keys in use that are too short to be masked and were not reported yet.
     pub fn take_short_keys(&self) -> Vec<String> {
         let mut short = self.short_keys.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = short.iter_mut().filter_map(|(name, told)| (!std::mem::replace(told, true)).then(|| name.clone()));
+        let fresh =
+            short.iter_mut().filter_map(|(name, reported)| (!std::mem::replace(reported, true)).then(|| name.clone()));
         fresh.collect()
     }
 
-    /// Writes down that a secret is used now. Nothing is stopped where that fails.
+    /// Records that a secret is used now. A failure is only logged.
     pub(crate) fn record_secret_use(&self, name: &str) {
         if let Err(error) = self.secrets().mark_used(name) {
-            tracing::warn!(%error, name, "the use of a secret could not be written down");
+            tracing::warn!(%error, name, "the use of a secret could not be recorded");
         }
     }
 
-    /// Finds the program of a run's agent, and what of the host a sandbox has to see to run it.
+    /// Finds the program of a run's agent, and the host layer a sandbox needs to run it.
     pub(crate) fn agent(&self, pinned: &PinnedAgent, backend: &str) -> Result<SandboxAgent, Error> {
         let chosen = crate::run::SelectedAgent::of(pinned)?;
         let agent = chosen.get();
@@ -250,12 +251,12 @@ impl HostContext {
         }
     }
 
-    /// Returns the secrets of the user.
+    /// Returns the user's secret store.
     pub fn secrets(&self) -> SecretStore {
         SecretStore::open(&self.home, &self.env)
     }
 
-    /// Returns what serves the egress of sandboxes.
+    /// Returns the egress manager of the sandboxes.
     pub fn egress(&self) -> &Arc<EgressManager> {
         &self.egress
     }
@@ -266,11 +267,11 @@ impl HostContext {
     }
 }
 
-/// Says what a key that is too short to be looked for means, and what to do about it.
+/// Returns the warning about a key that is too short to be masked.
 pub fn short_key_warning(name: &str) -> String {
     format!(
-        "`{name}` is shorter than {SHORTEST} characters: if a server repeats it, it is neither masked nor kept out of the \
-         sandbox; give that server a longer one"
+        "`{name}` is shorter than {SHORTEST} characters: if a server repeats it, it is neither masked nor kept out of \
+         the sandbox; give that server a longer one"
     )
 }
 
@@ -290,14 +291,14 @@ fn foreign_subscription(profile: &PinnedProfile, endpoint: &ProfileEndpoint, nam
 /// The program of an agent.
 #[derive(Debug)]
 pub(crate) struct SandboxAgent {
-    /// As commands inside call it.
+    /// The program as commands inside call it.
     pub(crate) program: String,
     pub(crate) layer: Option<HostLayer>,
     /// Variables its commands need.
     pub(crate) env: Vec<(String, String)>,
 }
 
-/// Returns the pinned profile in the words of `models.yaml`.
+/// Returns the pinned profile as a profile of `models.yaml`.
 fn unpinned_profile(profile: &PinnedProfile) -> profile::Profile {
     profile::Profile {
         litellm_model: profile.model.clone(),
@@ -312,7 +313,7 @@ fn unpinned_profile(profile: &PinnedProfile) -> profile::Profile {
     }
 }
 
-/// Returns a fingerprint of what a run's sandboxes are based on.
+/// Returns a fingerprint of the base of a run's sandboxes.
 pub(crate) fn base_fingerprint(started: &RunStart) -> String {
     let base = match &started.image {
         Some(image) => format!("image {image}"),

@@ -1,6 +1,6 @@
 //! Runs a task from first prompt to pull request and survives restarts.
 //!
-//! Judgement is in `ralph_core`; this crate does what it decides and writes down that it was done.
+//! Decisions are made in `ralph_core`; this crate carries them out and records that it did.
 
 pub mod agent;
 pub mod audit;

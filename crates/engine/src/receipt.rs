@@ -1,4 +1,4 @@
-//! The installation's key, and receipts signed with it.
+//! Signs and checks receipts with the installation's key.
 
 use std::fs;
 use std::io::Write as _;
@@ -22,7 +22,7 @@ impl std::fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// Reads the key, or makes it at first use, readable by its owner only.
+    /// Reads the key, or creates it at first use, readable by its owner only.
     pub fn load_or_create(path: &Path) -> Result<Self, Error> {
         if let Some(key) = Self::load(path)? {
             return Ok(key);
@@ -42,7 +42,7 @@ impl SigningKey {
             .map_err(file_error("create", &temporary))?;
         out.write_all(hex(&seed).as_bytes()).map_err(file_error("write", &temporary))?;
         out.sync_all().map_err(file_error("flush", &temporary))?;
-        // Two processes may make the key at once: linking lets exactly one win, and both read the winner's.
+        // Two processes may create the key at once: linking lets exactly one win, and both read the winner's.
         let linked = fs::hard_link(&temporary, path);
         fs::remove_file(&temporary).map_err(file_error("remove", &temporary))?;
         match linked {
@@ -83,7 +83,7 @@ impl SigningKey {
     }
 }
 
-/// Reads a receipt and checks its signature; `Err` says why it cannot be trusted.
+/// Parses a receipt and checks its signature; `Err` says why it cannot be trusted.
 pub fn read(text: &str) -> Result<Receipt, Error> {
     #[derive(serde::Deserialize)]
     struct ReceiptHeader {
@@ -95,7 +95,7 @@ pub fn read(text: &str) -> Result<Receipt, Error> {
         return Err(Error::BadReceipt(format!("it has format {}, and this ralph reads {FORMAT}", head.format)));
     }
     let receipt: Receipt = serde_json::from_str(text).map_err(bad)?;
-    // It becomes the name of a folder, and a receipt may be a stranger's.
+    // The id becomes the name of a folder, and a receipt may come from a stranger.
     if RunId::parse(&receipt.body.run).is_err() {
         return Err(Error::BadReceipt("its `run` is not the id of a run".to_owned()));
     }
@@ -161,14 +161,14 @@ mod tests {
     const FORMAT_1: &str = r#"{"format":1,"body":{"run":"0123456789ab","ralph":"0.1.0","task_id":"t","task_sha256":"","branch":"ralph/t/x","commit":"c","base_commit":"b","backend":"local","base_fingerprint":"","model":"m","cost":1,"policy_sha256":"","timeout_s":1,"checks":[{"command":"make test","proves":["test"],"code":0,"timed_out":false,"duration_ms":5,"output_sha256":""}]},"key":"8a88e3dd7409f195fd52db2d3cba5d72ca6709bf1d94121bf3748801b40f6f5c","signature":"64ee5542706c4802df3113a698daa5c81b60f629a156ec36f9fb8dafe9292681c780d6ff409f893ff98c53e94355765f447919a826db0b55bceb7ebdf846c904"}"#;
 
     #[test]
-    fn receipts_of_format_1_still_hold() {
+    fn receipts_of_format_1_are_still_valid() {
         let receipt = read(FORMAT_1).unwrap();
         assert_eq!((receipt.body.model.as_deref(), receipt.body.cost), (Some("m"), Some(MicroUsd(1))));
         assert!(read(&FORMAT_1.replace("\"cost\":1", "\"cost\":2")).is_err());
     }
 
     #[test]
-    fn a_run_is_no_path() {
+    fn a_path_as_run_id_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let key = SigningKey::load_or_create(&dir.path().join("key")).unwrap();
         for run in ["/tmp/elsewhere", "../../elsewhere", "", "0123456789a/"] {

@@ -1,7 +1,7 @@
-//! Makes, opens and removes sandboxes: agree on the egress, make the sandbox, install what was granted, and undo all of
-//! it when a step fails.
+//! Creates, opens and removes sandboxes: lease the egress, create the sandbox, install the grant, and undo all of it
+//! when a step fails.
 //!
-//! What is put into a sandbox (a commit, files of a run) is not here: that differs for everyone who needs one.
+//! What is put into a sandbox (a commit, files of a run) is not here: that differs for every caller.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use crate::egress::{self, EgressAvailability, EgressLease, EgressRequest, ModelA
 use crate::error::{Error, file_error};
 use crate::host::HostContext;
 
-/// What a sandbox is to be.
+/// Describes a sandbox to create.
 #[derive(Debug)]
 pub struct SandboxRequest<'a> {
     pub backend: &'a dyn Backend,
-    /// Its network, and the label with its policy, are set by what it asks of the egress.
+    /// The network and the policy label are set from the egress request.
     pub spec: SandboxSpec,
-    /// `None` for a sandbox that reaches nothing.
+    /// `None` for a sandbox without network.
     pub egress: Option<EgressRequest>,
 }
 
-/// A sandbox with what it was granted.
+/// A sandbox with its grant.
 #[derive(Debug)]
 pub struct GrantedSandbox {
     pub sandbox: Arc<dyn Sandbox>,
-    /// What was agreed on for its egress; dropping it revokes what was granted.
+    /// The egress lease; dropping it revokes the grant.
     pub lease: Option<EgressLease>,
     /// How programs inside reach the models of profiles.
     pub model_access: Vec<ModelAccess>,
@@ -41,7 +41,7 @@ impl GrantedSandbox {
     }
 }
 
-/// Makes a sandbox and installs what it was granted; one that cannot have it is removed again.
+/// Creates a sandbox and installs its grant; a sandbox whose grant cannot be installed is removed again.
 pub async fn create(host: &HostContext, request: SandboxRequest<'_>) -> Result<GrantedSandbox, Error> {
     let SandboxRequest { backend, mut spec, egress } = request;
     let Some(egress) = egress else {
@@ -53,7 +53,7 @@ pub async fn create(host: &HostContext, request: SandboxRequest<'_>) -> Result<G
     let (grant, lease) = lease_egress(host, &spec.name, egress)?;
     let needed = egress::network_for_grant(&grant.terms, &mut spec.labels);
     spec.network = match availability {
-        // A person may allow something later, and until then the refusals are worth knowing.
+        // The user may allow a host later, and until then the refusals are worth knowing.
         EgressAvailability::Always if support.is_available() => support.limit_network(SandboxNetwork::Transparent),
         _ => support.limit_network(needed),
     };
@@ -67,7 +67,7 @@ pub async fn create(host: &HostContext, request: SandboxRequest<'_>) -> Result<G
     }
 }
 
-/// Opens a sandbox that exists; one that asks for egress is started and gets what it is granted from now on.
+/// Opens an existing sandbox; if egress is requested, it is started and gets a new grant.
 pub async fn open(
     host: &HostContext,
     backend: &dyn Backend,
@@ -84,7 +84,7 @@ pub async fn open(
     install(backend, &grant, opened, lease).await
 }
 
-/// Removes a sandbox that served its purpose; what stays is removed when the next one of its name is made.
+/// Removes a sandbox that is no longer needed; what remains is removed when the next one of its name is created.
 pub async fn discard(sandbox: &dyn Sandbox) {
     match sandbox.destroy().await {
         Ok(()) | Err(SandboxError::Gone { .. }) => (),
@@ -92,7 +92,7 @@ pub async fn discard(sandbox: &dyn Sandbox) {
     }
 }
 
-/// Agrees on the egress before there is a sandbox: its first command is served on these terms.
+/// Leases the egress before the sandbox exists, so that the proxy serves its first command under this grant.
 fn lease_egress(
     host: &HostContext,
     sandbox: &str,

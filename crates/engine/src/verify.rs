@@ -1,4 +1,4 @@
-//! Re-executes a receipt: the same commands on the same commit in a fresh sandbox.
+//! Verifies a receipt by running it again: the same commands on the same commit in a fresh sandbox.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::host::HostContext;
 use crate::receipt::{self, SigningKey};
 use crate::sandboxes::{self, SandboxRequest};
 
-/// What re-execution says of a receipt.
+/// The result of verifying a receipt.
 #[derive(Debug, Serialize)]
 pub struct VerifyReport {
     pub format: u32,
@@ -26,7 +26,7 @@ pub struct VerifyReport {
     pub signed_by: ReceiptSigner,
     pub backend: String,
     pub lines: Vec<CheckComparison>,
-    /// Why it proves nothing, when that is so.
+    /// Why the receipt proves nothing, if so.
     pub flaw: Option<&'static str>,
 }
 
@@ -46,7 +46,7 @@ pub struct CheckComparison {
     pub verdict: RerunResult,
 }
 
-/// Finds the receipt a person means: a file, a run, a branch, or a commit with a note.
+/// Finds the receipt the user means: a file, a run, a branch, or a commit with a note.
 pub async fn find_receipt(host: &HostContext, wanted: &str, repo: &Path) -> Result<Receipt, Error> {
     let path = Path::new(wanted);
     if path.is_file() {
@@ -68,7 +68,10 @@ pub async fn find_receipt(host: &HostContext, wanted: &str, repo: &Path) -> Resu
     }
     if wanted.starts_with("https://") || wanted.starts_with("http://") {
         let why = "this version cannot read pull requests of a forge".to_owned();
-        return Err(Error::NoReceipt { why, hint: "fetch the branch, then name it instead of the address".to_owned() });
+        return Err(Error::NoReceipt {
+            why,
+            hint: "fetch the branch, then use its name instead of the URL".to_owned(),
+        });
     }
     let repo = UserRepo::find(&host.git, repo).await?;
     let noted = match repo.odb().resolve_commit(wanted).await? {
@@ -76,7 +79,7 @@ pub async fn find_receipt(host: &HostContext, wanted: &str, repo: &Path) -> Resu
         None => None,
     };
     let bytes = noted.ok_or_else(|| Error::NoReceipt {
-        why: format!("`{wanted}` is no receipt file, no run and no commit that carries one"),
+        why: format!("`{wanted}` is not a receipt file, a run, or a commit with a receipt"),
         hint: "`ralph ls` lists the runs".to_owned(),
     })?;
     receipt::read(&String::from_utf8_lossy(&bytes))
@@ -95,7 +98,7 @@ pub async fn verify(host: &HostContext, receipt: Receipt, backend: &str, repo: &
     Ok(VerifyReport { format: 1, receipt, signed_by, backend: backend.to_owned(), lines, flaw })
 }
 
-/// Finds the commit: in the repository the person stands in, or in the run's own.
+/// Finds the commit: in the given repository, or in the run's own.
 async fn repository(host: &HostContext, receipt: &Receipt, repo: &Path, scratch: &Path) -> Result<BareRepo, Error> {
     let sha = Sha::parse(&receipt.body.commit)?;
     if let Ok(found) = UserRepo::find(&host.git, repo).await
@@ -114,7 +117,7 @@ async fn repository(host: &HostContext, receipt: &Receipt, repo: &Path, scratch:
     Err(Error::MissingCommit { sha: sha.to_string(), branch: receipt.body.branch.clone() })
 }
 
-/// Makes the sandbox of a re-execution, under a name of its own.
+/// Creates the sandbox of a verification, under its own name.
 async fn create_sandbox(
     host: &HostContext,
     backend: &dyn Backend,
@@ -138,16 +141,16 @@ async fn rerun_checks(
     scratch: &Path,
     receipt: &Receipt,
 ) -> Result<Vec<CheckComparison>, Error> {
-    let nobody = CommitIdentity { name: "ralph".to_owned(), email: "ralph@localhost".to_owned() };
+    let identity = CommitIdentity { name: "ralph".to_owned(), email: "ralph@localhost".to_owned() };
     let redactor = host.redactor();
     let timeout = Duration::from_secs(receipt.body.timeout_s.clamp(1, 24 * 3600));
     let mut lines = Vec::new();
     for then in &receipt.body.checks {
-        // A sandbox for each, as when it was proved.
+        // A sandbox for each check, as in the original proof.
         let sandbox = create_sandbox(host, backend, receipt).await?;
         let body = &receipt.body;
         let put =
-            git::seed_sandbox(&*sandbox, bare, scratch, &body.branch, &body.commit, &nobody, StateFiles::Excluded)
+            git::seed_sandbox(&*sandbox, bare, scratch, &body.branch, &body.commit, &identity, StateFiles::Excluded)
                 .await;
         let ran = match put {
             Ok(()) => check::run(&*sandbox, &then.command, ".", timeout, &redactor).await,

@@ -1,7 +1,8 @@
-//! What all connections of one sandbox share: its limits, its observer, and the parts that check, dial, grant and charge.
+//! Holds what all connections of one sandbox share: its limits, its observer, and the parts that check, dial, grant
+//! and charge.
 //!
-//! Every listener asks here, and nothing leaves that was not asked for here. What a request is granted and what it costs
-//! is decided where requests are read.
+//! Every listener asks here before anything leaves the sandbox. What a request is granted and what it costs is
+//! decided where requests are read, not here.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +25,7 @@ use crate::outflow::OutflowMeter;
 use crate::policy::{PolicyCheck, TargetRefusal};
 use crate::resolver::EgressResolver;
 
-/// What all connections of one sandbox share.
+/// The state that all connections of one sandbox share.
 #[derive(Debug)]
 pub(crate) struct ConnectionContext {
     pub(crate) limits: ProxyLimits,
@@ -35,7 +36,7 @@ pub(crate) struct ConnectionContext {
     pub(crate) routes: Vec<ModelRoute>,
     pub(crate) ledger: Ledger,
     pub(crate) endpoints: EndpointPool,
-    /// Answers that are read to their end after their client has gone.
+    /// Answers that are read to their end after their client hung up.
     pub(crate) drains: DrainTasks,
     pub(crate) bodies: BodyBuffers,
     dialer: TargetDialer,
@@ -78,25 +79,27 @@ impl ConnectionContext {
         self.run.as_deref()
     }
 
-    /// Returns the authority that the sandbox trusts, if requests to a target have to be looked into.
+    /// Returns the CA that the sandbox trusts, if requests to a target have to be inspected.
     pub(crate) fn inspection_ca(&self, target: &EgressTarget) -> Option<&Arc<MitmCa>> {
         let authority = self.authority.as_ref()?;
         let granted = self.credentials.for_target(target).is_some();
-        // Port 80 is looked into without TLS. Whatever stands on another port has to speak it, or says nothing.
+        // Port 80 is inspected without TLS. On any other port the client has to speak TLS, or its requests cannot be
+        // read.
         let inspected = granted || (target.port() != HTTP_PORT && self.policy.needs_inspection(target));
         inspected.then_some(authority)
     }
 
-    /// Changes the policy, and forgets connections and synthetic addresses that it no longer allows.
+    /// Replaces the policy, and drops connections and synthetic addresses that it no longer allows.
     pub(crate) fn set_policy(&self, policy: Policy) {
         let policy = Arc::new(policy);
         self.policy.replace(Arc::clone(&policy));
         self.endpoints.retain(|target| matching_deny_rule(&policy, target.host(), target.port(), None).is_none());
-        // After the new policy is in force: an answer given a moment ago under the old one is forgotten as well.
+        // After the new policy is in force, so that an address given out a moment ago under the old one is dropped as
+        // well.
         self.lock_names().retain(|name| decide_name(&policy, name).is_ok());
     }
 
-    /// Decides by name only, and reports nothing unless the answer is no.
+    /// Decides by name only, and reports only a refusal.
     pub(crate) fn check_policy(
         &self,
         entry: EgressEntry,
@@ -107,7 +110,7 @@ impl ConnectionContext {
         decided.inspect_err(|why| self.report_refused_request(entry, target, access.request_summary(), why))
     }
 
-    /// Opens a connection to a target: decided, resolved once, filtered, dialled. The decision is reported either way.
+    /// Opens a connection to a target: decides, resolves once, filters and dials. Reports the decision either way.
     pub(crate) async fn open(
         &self,
         entry: EgressEntry,
@@ -127,7 +130,7 @@ impl ConnectionContext {
         }
     }
 
-    /// Gives an allowed name its synthetic address.
+    /// Returns the synthetic address of an allowed name.
     pub(crate) fn synthetic_address(&self, host: &str) -> Result<Ipv4Addr, DecisionReason> {
         // The policy is read under the lock: see `set_policy`.
         let mut names = self.lock_names();
@@ -136,7 +139,7 @@ impl ConnectionContext {
         let address = decided.is_ok().then(|| names.assign(host));
         drop(names);
         if let (true, Some(address)) = (known, address) {
-            // Asked again and answered the same: it was reported the first time.
+            // The name was resolved before with the same result, which was reported then.
             return Ok(address);
         }
         let (allowed, why) = match &decided {
@@ -155,7 +158,7 @@ impl ConnectionContext {
         address.ok_or_else(|| why.clone())
     }
 
-    /// Returns the name that a synthetic address was given out for.
+    /// Returns the name that a synthetic address was assigned to.
     pub(crate) fn name_of_address(&self, address: IpAddr) -> Option<String> {
         match address.to_canonical() {
             IpAddr::V4(v4) => self.lock_names().name(v4),
@@ -163,7 +166,7 @@ impl ConnectionContext {
         }
     }
 
-    /// Counts what goes to a target.
+    /// Counts bytes that are sent to a target.
     pub(crate) fn count_outflow(&self, bytes: usize, target: &EgressTarget) {
         self.outflow.add(bytes as u64, target, &*self.observer);
     }
@@ -189,7 +192,7 @@ impl ConnectionContext {
         self.report_decision(entry, target, request, false, why, None);
     }
 
-    /// Reports something that was refused before it named a proper target.
+    /// Reports a refusal of a request that named no valid target.
     pub(crate) fn report_refused_text(&self, entry: EgressEntry, host: &str, port: u16, why: &DecisionReason) {
         let host = printable_host(host);
         let (request, allowed, why, address) = (None, false, why.clone(), None);
@@ -225,7 +228,7 @@ impl ConnectionContext {
         }));
     }
 
-    /// No code under the lock can panic, so a poisoned table is still a true one.
+    /// Locks the table. No code under the lock can panic, so the table is consistent even if the lock is poisoned.
     fn lock_names(&self) -> MutexGuard<'_, SyntheticAddresses> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }

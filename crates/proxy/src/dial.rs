@@ -17,7 +17,7 @@ use crate::limits::ProxyLimits;
 use crate::policy::{ConnectionPermit, ConnectionPolicyCheck, TargetRefusal};
 use crate::resolver::EgressResolver;
 
-/// More addresses of one name are not tried.
+/// The most addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 8;
 const MAX_LOOKUPS: usize = 16;
 
@@ -33,7 +33,8 @@ pub(crate) struct PermittedStream {
 pub(crate) struct TargetDialer {
     resolver: Arc<dyn EgressResolver>,
     limits: ProxyLimits,
-    /// How many names may be looked up at the same time: a look-up that nobody waits for any more still holds a thread.
+    /// Limits how many names are looked up at the same time: a look-up that is no longer awaited still holds a
+    /// thread.
     lookups: Arc<Semaphore>,
 }
 
@@ -42,7 +43,7 @@ impl TargetDialer {
         Self { resolver, limits, lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)) }
     }
 
-    /// Takes a target all the way: decided, resolved once, filtered, dialled. Returns what allowed it as well.
+    /// Decides, resolves once, filters and dials a target. Also returns the reason that allowed it.
     pub(crate) async fn open(
         &self,
         mut check: ConnectionPolicyCheck<'_>,
@@ -57,7 +58,7 @@ impl TargetDialer {
             last = Some(address);
             let dial = self.resolver.dial(SocketAddr::new(address, target.port()));
             if let Ok(Ok(stream)) = timeout_at(deadline, dial).await {
-                // Only speed is lost without it.
+                // Failure costs only speed.
                 stream.set_nodelay(true).ok();
                 return Ok((PermittedStream { stream, permit: check.into_permit(address) }, why));
             }
@@ -75,9 +76,9 @@ impl TargetDialer {
             let _one = lookups.acquire_owned().await.map_err(io::Error::other)?;
             resolver.resolve(&host).await
         };
-        // In a task of its own, so that a look-up is counted until it ends, not until nobody waits for it.
+        // In a task of its own, so that a look-up is counted until it ends, even if it is no longer awaited.
         match timeout(self.limits.resolve_time, tokio::spawn(look_up)).await {
-            // A mapped address is dialled as the one it maps, so it is checked as that one too.
+            // A mapped address is dialled as the one it maps to, so it is checked as that one too.
             Ok(Ok(Ok(found))) if !found.is_empty() => {
                 Ok(found.into_iter().map(|address| address.to_canonical()).collect())
             }
@@ -86,7 +87,7 @@ impl TargetDialer {
     }
 }
 
-/// Speaks TLS over a connection, to the name that was asked for and no other.
+/// Establishes TLS over a connection, with the requested name and no other.
 pub(crate) async fn connect_tls(
     config: Arc<ClientConfig>,
     target: &EgressTarget,

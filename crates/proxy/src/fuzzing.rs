@@ -1,4 +1,4 @@
-//! What the fuzz targets need of the readers of hostile bytes. For nobody else.
+//! Exposes the parsers of hostile bytes to the fuzz targets, and to nothing else.
 
 use std::io;
 use std::pin::Pin;
@@ -17,24 +17,25 @@ use crate::parse::strict_http1::StrictHttpStream;
 pub use crate::dns::answer_any as dns;
 pub use crate::listen::socks::parse_handshake as socks;
 
-/// Reads a request head; the texts are its method, its target and its host.
+/// Parses a request head and returns its method, target and host.
 pub fn request_head(bytes: &[u8]) -> Option<(String, String, Option<String>)> {
     request_head::parse(bytes).ok().map(|head| (head.method, head.target, head.host))
 }
 
-/// What a gate let through: the bytes, unless the stream broke, and how many heads there were among them.
+/// What the strict reader let through: the bytes, unless the stream failed, and the number of heads among them.
 pub type StrictHttpOutput = (Option<Vec<u8>>, u64);
 
-/// Sends a stream through a gate, in pieces of so many bytes.
+/// Sends a stream through the strict reader, in pieces of `step` bytes.
 pub fn strict_http1(bytes: &[u8], step: usize) -> StrictHttpOutput {
     static RUNTIME: LazyLock<io::Result<Runtime>> =
         LazyLock::new(|| Builder::new_current_thread().enable_time().build());
     let Ok(runtime) = &*RUNTIME else { return (None, 0) };
     runtime.block_on(async {
-        let mut gate = StrictHttpStream::new(FuzzReader { bytes, step: step.max(1) }, &[], ProxyLimits::default());
+        let mut strict_stream =
+            StrictHttpStream::new(FuzzReader { bytes, step: step.max(1) }, &[], ProxyLimits::default());
         let mut out = Vec::new();
-        let end = gate.read_to_end(&mut out).await;
-        (end.is_ok().then_some(out), gate.log().heads().0)
+        let end = strict_stream.read_to_end(&mut out).await;
+        (end.is_ok().then_some(out), strict_stream.log().heads().0)
     })
 }
 
@@ -53,7 +54,7 @@ impl AsyncRead for FuzzReader<'_> {
     }
 }
 
-/// What a TLS hello was found to be.
+/// The result of reading a TLS hello.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FuzzedHello {
     Incomplete,
@@ -61,7 +62,7 @@ pub enum FuzzedHello {
     Complete(Option<String>),
 }
 
-/// Reads the beginning of a TLS connection.
+/// Parses the beginning of a TLS connection.
 pub fn client_hello(bytes: &[u8]) -> FuzzedHello {
     match client_hello::read(bytes) {
         ClientHello::Incomplete => FuzzedHello::Incomplete,
@@ -70,7 +71,7 @@ pub fn client_hello(bytes: &[u8]) -> FuzzedHello {
     }
 }
 
-/// The name that a real TLS server reads out of the same bytes.
+/// Returns the name that rustls, as a real server, reads from the same bytes.
 pub fn rustls_server_name(bytes: &[u8]) -> Option<String> {
     let mut acceptor = Acceptor::default();
     let mut rest = bytes;
@@ -93,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    /// The first words of a real client.
+    /// Returns the first bytes that a real client sends.
     fn written(name: &'static str) -> Vec<u8> {
         let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_reads_the_same_name() {
+    fn rustls_reads_the_same_name() {
         for name in ["x.io", "a-long.name.example.org"] {
             let bytes = written(name);
             assert_eq!(client_hello(&bytes), FuzzedHello::Complete(Some(name.to_owned())));
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_make_no_difference() {
+    fn splitting_the_input_makes_no_difference() {
         let bytes = b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET / HT";
         assert_eq!(strict_http1(bytes, 1), strict_http1(bytes, 999));
         assert_eq!(strict_http1(bytes, 1).1, 1);
@@ -126,9 +127,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is done to a hello: where a real server reads a name, we read no other.
+        /// However a hello is changed: where a real server reads a name, our parser reads no other.
         #[test]
-        fn no_hello_has_two_names(
+        fn we_never_read_another_name_than_rustls(
             changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
             cut in any::<prop::sample::Index>(),
         ) {
@@ -137,18 +138,18 @@ mod tests {
                 let at = place.index(bytes.len());
                 bytes[at] = byte;
             }
-            let heard = client_hello(&bytes);
-            if let (FuzzedHello::Complete(ours), Some(theirs)) = (&heard, rustls_server_name(&bytes)) {
+            let whole = client_hello(&bytes);
+            if let (FuzzedHello::Complete(ours), Some(theirs)) = (&whole, rustls_server_name(&bytes)) {
                 prop_assert!(ours.as_deref().is_some_and(|ours| ours.eq_ignore_ascii_case(&theirs)), "{ours:?} {theirs}");
             }
             match client_hello(&bytes[..cut.index(bytes.len())]) {
                 FuzzedHello::Incomplete => (),
-                early => prop_assert_eq!(early, heard),
+                early => prop_assert_eq!(early, whole),
             }
         }
 
         #[test]
-        fn what_is_taken_was_there(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn consumed_bytes_are_within_the_input(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             if let Some((greeted, asked, _)) = socks(&[&[5, 1, 0, 5, 1, 0][..], &bytes].concat()) {
                 prop_assert!(greeted + asked <= bytes.len() + 6);
             }

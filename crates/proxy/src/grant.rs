@@ -1,4 +1,4 @@
-//! On what terms a sandbox is served at its doors.
+//! Defines what a sandbox is granted: its policy, credentials, model routes and ledger.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use crate::ledger::{Ledger, LedgerCaps};
 use crate::model_gateway::ModelRoute;
 use crate::outflow::OutflowMeter;
 
-/// What one sandbox may reach, and what it is lent on the way.
+/// What one sandbox may reach, and which credentials and routes it may use.
 #[derive(Debug, Clone)]
 pub struct ProxyGrant {
     pub policy: Policy,
     pub routes: Vec<ModelRoute>,
-    /// Credentials for hosts the policy allows, put in where their stand-ins are sent over TLS.
+    /// Credentials for hosts that the policy allows, injected where their phantoms are sent over TLS.
     pub credentials: Vec<Arc<ProxyCredential>>,
-    /// Whom the sandbox trusts to be any host; without one nothing is looked into.
+    /// The CA that the sandbox trusts for any host; without one, no connection is inspected.
     pub authority: Option<Arc<MitmCa>>,
-    /// The account book that calls over the routes are charged to.
+    /// The ledger that calls over the routes are charged to.
     pub ledger: Ledger,
-    /// What leaves is counted here, over all sandboxes of a run.
+    /// Counts what is sent out, over all sandboxes of a run.
     pub outflow: OutflowMeter,
     /// The run whose policy a person can change; a refusal names the command.
     pub run: Option<String>,
@@ -29,7 +29,7 @@ pub struct ProxyGrant {
 
 impl From<Policy> for ProxyGrant {
     fn from(policy: Policy) -> Self {
-        // Without routes nothing is ever charged; with a cap of nothing a mistake could not cost anything either.
+        // Without routes nothing is ever charged; a cap of zero makes sure that a mistake costs nothing either.
         let nothing = LedgerCaps { cost: Some(ralph_core::money::MicroUsd::ZERO), tokens: Some(0) };
         let ledger = Ledger::new(nothing, ralph_core::money::MicroUsd::ZERO, 0);
         let outflow = OutflowMeter::new(None, 0);
@@ -38,14 +38,14 @@ impl From<Policy> for ProxyGrant {
 }
 
 impl ProxyGrant {
-    /// Every credential that is lent, by route or by host.
+    /// Returns every credential that is granted, by route or by host.
     pub fn all_credentials(&self) -> Vec<Arc<ProxyCredential>> {
-        let mut lent: Vec<Arc<ProxyCredential>> = self.credentials.clone();
+        let mut granted: Vec<Arc<ProxyCredential>> = self.credentials.clone();
         for credential in self.routes.iter().filter_map(ModelRoute::credential) {
-            if !lent.iter().any(|known| Arc::ptr_eq(known, credential)) {
-                lent.push(Arc::clone(credential));
+            if !granted.iter().any(|known| Arc::ptr_eq(known, credential)) {
+                granted.push(Arc::clone(credential));
             }
         }
-        lent
+        granted
     }
 }

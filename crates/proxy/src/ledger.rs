@@ -1,15 +1,15 @@
-//! The account book of one run: what its calls may still cost, kept so that parallel calls cannot pass the cap.
+//! Keeps the ledger of one run: what its calls may still cost, so that parallel calls cannot exceed the cap.
 //!
-//! The worst case of a call is reserved before it is dialled and replaced by what it really cost afterwards. Settled
-//! and reserved amounts together never pass a cap. Only a provider that charges more than the worst case can push the
-//! settled amount above it; that is written down in full, and from then on every call is refused.
+//! The worst case of a call is reserved before it is dialled and replaced by its actual cost afterwards. Settled and
+//! reserved amounts together never exceed a cap. Only a provider that charges more than the worst case can push the
+//! settled amount above it; that is recorded in full, and from then on every call is refused.
 //!
 //! A reservation ends in one of three ways: [`Reservation::settle`] with what was used, [`Reservation::release`] when
-//! the call was never dialled, or by being dropped, which charges all of it: a call whose end nobody saw may have cost
-//! that much.
+//! the call was never dialled, or by being dropped, which charges all of it: a call whose end was not observed may
+//! have cost that much.
 //!
-//! The book lives in memory. It starts from the spend that the run's events add up to; reading usage from a stream and
-//! writing events is done elsewhere.
+//! The ledger lives in memory. It starts from the spend that the run's events add up to. Reading usage from a stream
+//! and writing events is done elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,8 +49,8 @@ impl LedgerAmount {
     }
 }
 
-/// A price in micro-dollars per million tokens, each the dearest class that can apply (writing to a cache may cost more
-/// than plain input).
+/// A price in micro-dollars per million tokens, each that of the most expensive class that can apply (writing to a
+/// cache may cost more than plain input).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LedgerRate {
     pub input: u64,
@@ -58,7 +58,7 @@ pub struct LedgerRate {
 }
 
 impl LedgerRate {
-    /// Returns what so many tokens cost, each class rounded up to the next micro-dollar.
+    /// Returns the cost of these tokens, each class rounded up to the next micro-dollar.
     pub fn cost(self, input: u64, output: u64) -> MicroUsd {
         let class = |tokens: u64, rate: u64| {
             let micros = (u128::from(tokens) * u128::from(rate)).div_ceil(u128::from(MILLION));
@@ -69,7 +69,7 @@ impl LedgerRate {
 }
 
 impl LedgerRate {
-    /// Returns the dearest rates that a call with so long a prompt can be charged by.
+    /// Returns the most expensive rates at which a call with a prompt of this length can be charged.
     pub fn worst_case(price: &Price, input: u64, writes: CacheLifetime) -> Self {
         let (input, output) = price.highest_rates(input, writes);
         Self { input, output }
@@ -78,7 +78,7 @@ impl LedgerRate {
 
 const MILLION: u64 = 1_000_000;
 
-/// Which cap a call would have passed.
+/// The cap that a call would have exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LedgerCapKind {
     Cost,
@@ -92,7 +92,7 @@ pub enum LedgerRefusal {
     Cost { wanted: MicroUsd, left: MicroUsd, cap: MicroUsd },
     #[error("budget spent: the call may use {wanted} tokens, and {left} of {cap} are left")]
     Tokens { wanted: u64, left: u64, cap: u64 },
-    #[error("the run has come to its end, and nothing more is bought for it")]
+    #[error("the run has ended, so no further calls are made for it")]
     Closed,
 }
 
@@ -107,17 +107,17 @@ impl LedgerRefusal {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Cost { .. } => Some("ralph resume RUN --add-cost 5".to_owned()),
-            // No flag adds tokens alone; the cap is the task's.
+            // No flag adds tokens alone; that cap comes from the task.
             Self::Closed => None,
             Self::Tokens { .. } => Some("raise `max_tokens_total` in the task, then start the run again".to_owned()),
         }
     }
 }
 
-/// How many reservations this process has made.
+/// The number of reservations that this process has made.
 static NEXT_RESERVATION_ID: AtomicU64 = AtomicU64::new(0);
 
-/// The account book of one run. Clones share it.
+/// The ledger of one run. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Ledger {
     state: Arc<Mutex<LedgerState>>,
@@ -127,43 +127,43 @@ pub struct Ledger {
 struct LedgerState {
     caps: LedgerCaps,
     settled: LedgerAmount,
-    /// The sum of what is open.
+    /// The sum of all open reservations.
     reserved: LedgerAmount,
-    /// What each open call has set aside.
+    /// The reservation of each open call, by its id.
     open: BTreeMap<u64, LedgerAmount>,
     closed: bool,
 }
 
 impl Ledger {
-    /// Opens the book of a run that has already spent something.
+    /// Opens the ledger of a run that may have spent something already.
     pub fn new(caps: LedgerCaps, spent_cost: MicroUsd, spent_tokens: u64) -> Self {
         let settled = LedgerAmount { cost: spent_cost, tokens: spent_tokens };
-        let book =
+        let state =
             LedgerState { caps, settled, reserved: LedgerAmount::default(), open: BTreeMap::new(), closed: false };
-        Self { state: Arc::new(Mutex::new(book)) }
+        Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Sets the worst case of a call aside, or refuses the call.
+    /// Reserves the worst case of a call, or refuses the call.
     pub fn reserve(&self, worst_cost: MicroUsd, worst_tokens: u64) -> Result<Reservation, LedgerRefusal> {
         self.lock()
             .reserve(LedgerAmount { cost: worst_cost, tokens: worst_tokens })
             .map(|(id, held)| self.reservation(id, held))
     }
 
-    /// Clamps the output of a call to what is left and sets its worst case aside, in one step: between two steps
-    /// another call could take the room.
+    /// Clamps the output of a call to what is left and reserves its worst case, in one step: between two steps
+    /// another call could take the remaining budget.
     pub fn reserve_call(
         &self,
         rate: LedgerRate,
         input: u64,
         wanted_output: u64,
     ) -> Result<(Reservation, u64), LedgerRefusal> {
-        let mut book = self.lock();
-        // Asking for one token when none fits lets the refusal say which cap is in the way.
-        let output = book.clamp(rate, input, wanted_output).unwrap_or(1.min(wanted_output));
+        let mut state = self.lock();
+        // If not one token fits, one is requested all the same, so that the refusal says which cap is reached.
+        let output = state.clamp(rate, input, wanted_output).unwrap_or(1.min(wanted_output));
         let (id, held) =
-            book.reserve(LedgerAmount { cost: rate.cost(input, output), tokens: input.saturating_add(output) })?;
-        drop(book);
+            state.reserve(LedgerAmount { cost: rate.cost(input, output), tokens: input.saturating_add(output) })?;
+        drop(state);
         Ok((self.reservation(id, held), output))
     }
 
@@ -176,7 +176,7 @@ impl Ledger {
         self.lock().balance()
     }
 
-    /// Returns what calls have cost so far, reservations aside.
+    /// Returns what calls have cost so far, without reservations.
     pub fn settled(&self) -> LedgerAmount {
         self.lock().settled
     }
@@ -186,41 +186,41 @@ impl Ledger {
         self.lock().reserved
     }
 
-    /// Begins a new page: caps and spend as the run's events add up to; what open calls reserved stays reserved.
+    /// Resets caps and spend to what the run's events add up to; reservations of open calls are kept.
     pub fn reset_spend(&self, caps: LedgerCaps, spent_cost: MicroUsd, spent_tokens: u64) {
-        let mut book = self.lock();
-        book.caps = caps;
-        book.settled = LedgerAmount { cost: spent_cost, tokens: spent_tokens };
-        book.closed = false;
+        let mut state = self.lock();
+        state.caps = caps;
+        state.settled = LedgerAmount { cost: spent_cost, tokens: spent_tokens };
+        state.closed = false;
     }
 
-    /// Refuses every call from now on; those that are open are settled as ever.
+    /// Refuses every call from now on; open calls are still settled as usual.
     pub fn close(&self) {
         self.lock().closed = true;
     }
 
-    /// Charges all that an open call has set aside: nobody waits for its end any longer, and when it comes it changes
-    /// nothing.
+    /// Charges the whole reservation of an open call whose end is no longer awaited; when its end comes later, it
+    /// changes nothing.
     pub fn forfeit(&self, id: u64) {
         self.lock().close(id, |held| held);
     }
 
-    /// Raises the caps and returns them. A cap is never lowered and never taken away: a smaller figure, and `None`,
-    /// leave it as it is.
+    /// Raises the caps and returns them. A cap is never lowered or removed: a smaller number, or `None`, leaves it
+    /// unchanged.
     pub fn raise_caps(&self, caps: LedgerCaps) -> LedgerCaps {
-        let mut book = self.lock();
-        book.caps = LedgerCaps {
-            cost: book.caps.cost.map(|cap| caps.cost.map_or(cap, |new| cap.max(new))),
-            tokens: book.caps.tokens.map(|cap| caps.tokens.map_or(cap, |new| cap.max(new))),
+        let mut state = self.lock();
+        state.caps = LedgerCaps {
+            cost: state.caps.cost.map(|cap| caps.cost.map_or(cap, |new| cap.max(new))),
+            tokens: state.caps.tokens.map(|cap| caps.tokens.map_or(cap, |new| cap.max(new))),
         };
-        book.caps
+        state.caps
     }
 
     fn reservation(&self, id: u64, worst: LedgerAmount) -> Reservation {
         Reservation { ledger: self.clone(), id, worst }
     }
 
-    /// No code under the lock can panic, so a poisoned book is still a true one.
+    /// Locks the ledger. No code under the lock can panic, so its state is consistent even if the lock is poisoned.
     fn lock(&self) -> MutexGuard<'_, LedgerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -242,7 +242,7 @@ impl LedgerState {
         {
             return Err(LedgerRefusal::Tokens { wanted: wanted.tokens, left: cap.saturating_sub(taken.tokens), cap });
         }
-        // Without a cap the sum may reach the top of the number; only what was really added may be taken off again.
+        // Without a cap the sum may saturate; only what was really added may be subtracted again.
         let reserved = self.reserved.plus(wanted);
         let held = reserved.minus(self.reserved);
         self.reserved = reserved;
@@ -251,7 +251,7 @@ impl LedgerState {
         Ok((id, held))
     }
 
-    /// Ends an open call with what it cost; one that has ended stays as it is.
+    /// Ends an open call with what it cost; a call that has already ended is left unchanged.
     fn close(&mut self, id: u64, actual: impl FnOnce(LedgerAmount) -> LedgerAmount) {
         if let Some(held) = self.open.remove(&id) {
             self.reserved = self.reserved.minus(held);
@@ -284,7 +284,7 @@ impl LedgerState {
     }
 }
 
-/// Budget set aside for one call. Dropping it charges all of it.
+/// Budget reserved for one call. Dropping it charges all of it.
 #[derive(Debug)]
 #[must_use = "dropping a reservation charges its worst case"]
 pub struct Reservation {
@@ -299,17 +299,17 @@ impl Reservation {
         self.id
     }
 
-    /// Returns the worst case that was set aside.
+    /// Returns the worst case that was reserved.
     pub fn worst_case(&self) -> LedgerAmount {
         self.worst
     }
 
-    /// Replaces the worst case by what the call really used, even where that is more.
+    /// Replaces the worst case by what the call really used, even if that is more.
     pub fn settle(self, actual_cost: MicroUsd, actual_tokens: u64) {
         self.close(|_| LedgerAmount { cost: actual_cost, tokens: actual_tokens });
     }
 
-    /// Gives everything back: the call was never dialled.
+    /// Releases the whole reservation: the call was never dialled.
     pub fn release(self) {
         self.close(|_| LedgerAmount::default());
     }
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn three_ways_to_end() {
+    fn a_reservation_is_settled_released_or_charged_on_drop() {
         let ledger = Ledger::new(caps(100, 1000), MicroUsd(10), 100);
         let call = ledger.reserve(MicroUsd(40), 400).unwrap();
         assert_eq!(call.worst_case(), spend(40, 400));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_was_given_up_is_charged_once() {
+    fn a_forfeited_call_is_charged_once() {
         let ledger = Ledger::new(caps(100, 1000), MicroUsd::ZERO, 0);
         let (late, other) = (ledger.reserve(MicroUsd(40), 400).unwrap(), ledger.reserve(MicroUsd(10), 100).unwrap());
         ledger.forfeit(late.id());
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bill_above_the_worst_case_stops_everything() {
+    fn a_charge_above_the_worst_case_refuses_further_calls() {
         let ledger = Ledger::new(caps(100, 1000), MicroUsd::ZERO, 0);
         ledger.reserve(MicroUsd(10), 10).unwrap().settle(MicroUsd(150), 10);
         check(&ledger, spend(150, 10), spend(0, 0));
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_model_needs_no_money() {
+    fn a_free_model_needs_no_budget() {
         let ledger = Ledger::new(LedgerCaps { cost: Some(MicroUsd::ZERO), tokens: None }, MicroUsd::ZERO, 0);
         let (call, output) = ledger.reserve_call(LedgerRate::default(), 500, 64).unwrap();
         assert_eq!(output, 64);
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn raising_never_lowers() {
+    fn raising_caps_never_lowers_one() {
         let none = LedgerCaps::default();
         for (before, with, after) in [
             (caps(10, 20), caps(15, 20), caps(15, 20)),
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn output_is_clamped() {
+    fn output_is_clamped_to_the_remaining_budget() {
         let rate = LedgerRate { input: 3_000_000, output: 15_000_000 };
         #[track_caller]
         fn check(caps: LedgerCaps, rate: LedgerRate, input: u64, wanted: u64, want: Option<u64>) {
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_at_the_top_of_the_number_come_back_down() {
+    fn saturated_sums_come_back_down() {
         let ledger = Ledger::new(LedgerCaps::default(), MicroUsd::ZERO, 0);
         let one = ledger.reserve(MicroUsd(u64::MAX), u64::MAX).unwrap();
         let two = ledger.reserve(MicroUsd(5), 5).unwrap();
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn fifty_threads_at_the_edge_stay_below_the_cap() {
+    fn fifty_concurrent_threads_stay_below_the_cap() {
         const CAP: u64 = 1_000_000;
         let ledger = Ledger::new(caps(CAP, CAP), MicroUsd(CAP / 100 * 99), CAP / 100 * 99);
         let start = Barrier::new(50);

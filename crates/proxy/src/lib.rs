@@ -1,8 +1,9 @@
-//! The egress proxy: the only way out of a sandbox. It allows, injects, meters and reports.
+//! Implements the egress proxy, the only way from a sandbox to the network: it allows, injects, meters and reports.
 //!
-//! Every listener ([`listen`]) brings a canonical target to one `ConnectionContext`: decided by name ([`policy`]), resolved
-//! once, filtered by address, dialled at exactly that address. What travels afterwards is either one HTTP request or an
-//! opaque tunnel whose first bytes were checked ([`inspect`]), or a call to a model ([`model_gateway`]).
+//! Every listener ([`listen`]) hands a canonical target to one `ConnectionContext`, which decides by name
+//! ([`policy`]), resolves once, filters by address and dials exactly that address. The connection then carries HTTP
+//! requests one by one, or an opaque tunnel whose first bytes were checked ([`inspect`]), or a call to a model
+//! ([`model_gateway`]).
 
 pub mod credential;
 #[doc(hidden)]

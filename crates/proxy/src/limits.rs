@@ -1,21 +1,21 @@
-//! How much one sandbox may ask of the way out at the same time, and how long it may take over it.
+//! Defines how much one sandbox may use of the egress proxy at the same time, and how long requests may take.
 
 use std::time::Duration;
 
 /// The limits of one sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProxyLimits {
-    /// Connections at the same time, over all its doors.
+    /// The number of concurrent connections, over all listeners.
     pub connections: usize,
     /// The longest request head.
     pub head_bytes: usize,
-    /// The longest a client may take to say what it wants: a request head, a SOCKS greeting, a TLS hello.
+    /// The longest a client may take to send its request head, SOCKS greeting or TLS hello.
     pub head_time: Duration,
-    /// The longest body of a call of a model, which has to be read as a whole.
+    /// The longest body of a model call, which has to be read as a whole.
     pub body_bytes: usize,
     /// The longest such a body may take to arrive.
     pub body_time: Duration,
-    /// The longest it may wait for room before, while the bodies of other calls take it all.
+    /// The longest it may wait for buffer space that the bodies of other calls occupy.
     pub buffer_wait_time: Duration,
     pub resolve_time: Duration,
     /// The longest all attempts to reach one target may take together.

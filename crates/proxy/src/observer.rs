@@ -1,6 +1,6 @@
-//! What the way out decided, told to whoever writes it down.
+//! Defines the events that the egress proxy reports, and the observer that receives them.
 //!
-//! Nothing is written here: the engine turns what it is [`EgressEvent`] into events and lines of the audit file.
+//! Nothing is written here: the engine turns each [`EgressEvent`] into run events and lines of the audit log.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,13 +13,13 @@ use ralph_core::price::TokenUsage;
 
 use crate::meter::GatewayRefusal;
 
-/// What decisions are told with.
+/// What decisions are reported with.
 pub use ralph_core::egress::{DecisionReason, RequestSummary};
 
-/// The way by which a connection asked to leave.
+/// How a connection entered the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EgressEntry {
-    /// A tunnel asked for by `CONNECT`.
+    /// A tunnel requested by `CONNECT`.
     Connect,
     /// A plain HTTP request in absolute form.
     Http,
@@ -28,9 +28,9 @@ pub enum EgressEntry {
     Socks,
     /// A connection to a synthetic address.
     Transparent,
-    /// A question for a name.
+    /// A DNS question.
     Dns,
-    /// The client was turned away before it said what it wanted.
+    /// The client was refused before it said what it wanted.
     Unknown,
 }
 
@@ -54,31 +54,31 @@ impl fmt::Display for EgressEntry {
     }
 }
 
-/// One decision.
+/// One decision of the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressDecision {
     pub entry: EgressEntry,
-    /// The canonical host; where it has none, what the client wrote, made safe to print; empty where it wrote nothing.
+    /// The canonical host; if there is none, what the client wrote, made safe to print; empty if it wrote nothing.
     pub host: String,
-    /// 0 where no port was asked for.
+    /// 0 if no port was requested.
     pub port: u16,
-    /// The request that was refused; `None` where a connection or a name was judged.
+    /// The request that was refused; `None` if the decision is about a connection or a name.
     pub request: Option<RequestSummary>,
     pub allowed: bool,
     pub why: DecisionReason,
-    /// The address that was judged last: dialled, refused, or given out by DNS.
+    /// The address that was checked last: dialled, refused, or given out by DNS.
     pub address: Option<IpAddr>,
 }
 
 impl EgressDecision {
-    /// Returns the rule that would allow what was refused, where one can.
+    /// Returns the rule that would allow what was refused, if a rule can.
     pub fn suggested_rule(&self) -> Option<String> {
         let target = EgressTarget::new(&self.host, if self.port == 0 { 443 } else { self.port }).ok()?;
         if self.allowed { None } else { self.why.suggested_rule(&target, self.request.as_ref(), self.address) }
     }
 }
 
-/// One request that was looked into, at its end.
+/// One inspected request, reported at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressExchange {
     pub entry: EgressEntry,
@@ -87,42 +87,42 @@ pub struct EgressExchange {
     pub method: String,
     /// Without the query.
     pub path: String,
-    /// What the client was answered with; `None` when it hung up before.
+    /// The status that the client was answered with; `None` if it hung up before.
     pub status: Option<u16>,
-    /// Why it was answered here and not by the host: a refusal of our own, or a host that failed.
+    /// Why the proxy answered instead of the host: a refusal of its own, or a host that failed.
     pub refused: Option<Box<GatewayRefusal>>,
-    /// Bytes of the bodies, towards the world and back.
+    /// Bytes of the bodies, to the host and back.
     pub sent: u64,
     pub received: u64,
-    /// The name of the credential that was put in.
+    /// The name of the credential that was injected.
     pub credential: Option<String>,
     pub call: Option<ChargedCall>,
 }
 
-/// A call of a model, as it was charged.
+/// A model call, as it was charged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChargedCall {
-    /// The same as when it was about to be dialled.
+    /// The same id as in the event before it was dialled.
     pub id: u64,
     pub route: String,
     pub model: String,
-    /// The model that says it answered, if it is another than was asked.
+    /// The model that says it answered, if it is not the requested one.
     pub answered_by: Option<String>,
     pub usage: TokenUsage,
     pub cost: MicroUsd,
     pub charge: ChargeBasis,
-    /// What the provider says about its rate limits, header by header.
+    /// What the provider reports about its rate limits, header by header.
     pub limits: Vec<(String, String)>,
 }
 
-/// What a call was charged by.
+/// The basis on which a call was charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChargeBasis {
-    /// The provider's own count.
+    /// The usage that the provider reported.
     Reported,
-    /// Its worst case: nobody saw the count.
+    /// The worst case: no usage was reported.
     Worst,
-    /// Nothing: the provider refused it.
+    /// Nothing: the provider refused the call.
     Nothing,
 }
 
@@ -136,11 +136,11 @@ impl ChargeBasis {
     }
 }
 
-/// Something that must not happen. It was cut, unless what is wrong says otherwise.
+/// An incident that must not happen. It was cut off, unless its kind says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressAlarm {
     pub what: AlarmKind,
-    /// The name of the credential; empty where it is about none.
+    /// The name of the credential; empty if no credential is concerned.
     pub credential: String,
     pub host: String,
     pub port: u16,
@@ -148,26 +148,27 @@ pub struct EgressAlarm {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AlarmKind {
-    #[error("a stand-in for a credential was sent to a host it is not for")]
+    #[error("a phantom credential was sent to a host it is not for")]
     PhantomMisdirected,
-    #[error("a stand-in that was revoked was used")]
+    #[error("a revoked phantom credential was used")]
     PhantomRevoked,
-    /// It is worth nothing to the model, and cutting every call that repeats it would end an honest session: told once.
-    #[error("a stand-in for a credential was written into a call to its own model")]
+    /// It is worth nothing to the model, and cutting every call that repeats it would end an honest session: reported
+    /// once.
+    #[error("a phantom credential was written into a call to its own model")]
     PhantomInPrompt,
-    /// It is taken out there, and whoever sent it so wonders why nothing works: told once.
+    /// It is removed from the request, and its sender has no other way to see why nothing works: reported once.
     #[error(
-        "a stand-in for a credential was sent to its own host where it is not put in: use a header such as `Authorization`, `X-Api-Key` or `…-Token`"
+        "a phantom credential was sent to its own host where it is not replaced by the real one: use a header such as `Authorization`, `X-Api-Key` or `…-Token`"
     )]
     PhantomMisplaced,
-    #[error("a real credential came back in an answer")]
+    #[error("an answer contained a real credential")]
     SecretReturned,
-    /// Nothing is cut: an upload can be what a run is for. Told once.
+    /// Nothing is cut: an upload can be what a run is for. Reported once.
     #[error("the run has sent out more than {}", format_bytes(*.limit))]
     OutflowExceeded { limit: u64 },
 }
 
-/// Writes a number of bytes as people read it, in whole units where it is one.
+/// Formats a number of bytes for people, in whole units where possible.
 fn format_bytes(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.into_iter().find(|(shift, _)| bytes >= 1 << shift && bytes.is_multiple_of(1 << shift)) {
@@ -176,27 +177,27 @@ fn format_bytes(bytes: u64) -> String {
     }
 }
 
-/// A tunnel that was carried without being looked into, at its end.
+/// A tunnel that was relayed without inspection, reported at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressTunnel {
     pub entry: EgressEntry,
     pub host: String,
     pub port: u16,
-    /// Bytes towards the world and back, those of TLS among them.
+    /// Bytes to the host and back, including those of TLS.
     pub sent: u64,
     pub received: u64,
     pub took: Duration,
 }
 
-/// Everything the way out has to tell.
+/// Every event that the egress proxy reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EgressEvent {
     Decision(EgressDecision),
     Exchange(EgressExchange),
     Tunnel(EgressTunnel),
-    /// A call is about to be dialled and may cost so much. What follows is the exchange that says what it did cost.
+    /// A call is about to be dialled and may cost this much. The exchange that follows says what it did cost.
     CallReserved {
-        /// The same as in the exchange that follows; no two calls of a process share one.
+        /// The same id as in the exchange that follows; no two calls of a process share one.
         id: u64,
         route: String,
         model: String,
@@ -210,29 +211,29 @@ pub enum EgressEvent {
         model: String,
         why: String,
     },
-    /// The doors were served anew after whoever served them had died.
+    /// The listeners were restarted after their tasks had failed.
     Restarted {
         why: String,
     },
 }
 
-/// Receives everything that is told. It is called on the path of the connection, so it must not wait.
+/// Receives every event. It is called on the path of the connection, so it must not block.
 pub trait EgressObserver: fmt::Debug + Send + Sync {
-    fn observe(&self, told: EgressEvent);
+    fn observe(&self, event: EgressEvent);
 
-    /// Hears that whoever served the doors has died, before anything of it is cut: whatever fails from then on may fail
-    /// for this. [`EgressEvent::Restarted`] follows when they are served again.
+    /// Is called when a task that serves the listeners has failed, before any connection is cut: whatever fails from
+    /// then on may fail because of it. [`EgressEvent::Restarted`] follows when the listeners are served again.
     fn listeners_failed(&self) {}
 
-    /// Keeps a call that is about to be dialled ([`EgressEvent::Calling`]) where it outlives this process; the error says why
-    /// that could not be done, and the call is not made.
+    /// Persists a call that is about to be dialled ([`EgressEvent::CallReserved`]) so that the record outlives this
+    /// process. The error says why that failed, and the call is not made.
     fn persist_call(&self, calling: EgressEvent) -> PersistFuture<'_> {
         self.observe(calling);
         Box::pin(std::future::ready(Ok(())))
     }
 }
 
-/// The end of [`EgressObserver::persist_call`].
+/// The result of [`EgressObserver::persist_call`].
 pub type PersistFuture<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
 #[cfg(test)]
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn remedies_are_rules_that_would_help() {
+    fn suggested_rules_would_allow_what_was_refused() {
         check("x.io", 443, DecisionReason::Mode(PolicyMode::Allowlist), None, Some("x.io"));
         check("x.io", 80, DecisionReason::Mode(PolicyMode::Deny), None, Some("x.io:80"));
         check("x.io", 0, DecisionReason::Mode(PolicyMode::Deny), None, Some("x.io"));
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_worth_a_rule_for_itself() {
+    fn a_refused_request_suggests_a_rule_for_itself() {
         let push = || Some(RequestSummary::new("POST", "/o/r/git-receive-pack?x=y"));
         let narrow = Some("POST x.io/o/r/git-receive-pack");
         check_request("x.io", 443, push(), DecisionReason::RequestNotAllowed, None, narrow);
@@ -298,7 +299,7 @@ mod tests {
             None,
             None,
         );
-        // Nothing of the host is allowed yet: one path of it would be of little use.
+        // No rule allows anything of the host yet: a rule for one path of it would be of little use.
         check_request("x.io", 80, push(), DecisionReason::Mode(PolicyMode::Deny), None, Some("x.io:80"));
     }
 }

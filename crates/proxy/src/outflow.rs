@@ -1,8 +1,8 @@
-//! How much a run has sent out, and whether that is more than anybody expected of it.
+//! Counts the bytes that a run has sent out, and raises an alarm when they exceed a limit.
 //!
-//! Nothing is cut here: an upload can be what the run is for. But what goes through a tunnel cannot be looked at, so its
-//! size is the one thing about it that can be noticed. Calls of models are not counted: they are paid for, and the budget
-//! bounds them.
+//! Nothing is cut here: an upload can be what the run is for. But the contents of a tunnel cannot be inspected, so
+//! its size is the one thing about it that can be noticed. Model calls are not counted: they are paid for, and the
+//! budget limits them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,19 +11,19 @@ use ralph_core::egress::EgressTarget;
 
 use crate::observer::{AlarmKind, EgressAlarm, EgressEvent, EgressObserver};
 
-/// The bytes that left, over all sandboxes of a run. Clones share the count.
+/// The bytes sent out, over all sandboxes of a run. Clones share the count.
 #[derive(Debug, Clone)]
 pub struct OutflowMeter(Arc<OutflowState>);
 
 #[derive(Debug)]
 struct OutflowState {
-    /// More than this raises an alarm.
+    /// Sending more than this raises an alarm.
     limit: Option<u64>,
     sent: AtomicU64,
 }
 
 impl OutflowMeter {
-    /// Counts on from what was sent before. Without a limit nobody is told.
+    /// Continues from what was sent before. Without a limit no alarm is raised.
     pub fn new(limit: Option<u64>, sent: u64) -> Self {
         Self(Arc::new(OutflowState { limit, sent: AtomicU64::new(sent) }))
     }
@@ -32,18 +32,18 @@ impl OutflowMeter {
         self.0.limit
     }
 
-    /// Returns how much was sent so far.
+    /// Returns how many bytes were sent so far.
     pub fn sent(&self) -> u64 {
         self.0.sent.load(Ordering::Relaxed)
     }
 
-    /// Adds what goes to a target, and raises the alarm when that is the first that is too much.
-    pub(crate) fn add(&self, bytes: u64, target: &EgressTarget, notice: &dyn EgressObserver) {
+    /// Adds bytes sent to a target, and raises the alarm when they are the first to exceed the limit.
+    pub(crate) fn add(&self, bytes: u64, target: &EgressTarget, observer: &dyn EgressObserver) {
         let before = self.0.sent.fetch_add(bytes, Ordering::Relaxed);
         let Some(limit) = self.0.limit else { return };
         if before <= limit && before.saturating_add(bytes) > limit {
             let (credential, host, port) = (String::new(), target.host().to_owned(), target.port());
-            notice.observe(EgressEvent::Alarm(EgressAlarm {
+            observer.observe(EgressEvent::Alarm(EgressAlarm {
                 what: AlarmKind::OutflowExceeded { limit },
                 credential,
                 host,
@@ -63,8 +63,8 @@ mod tests {
     struct AlarmRecorder(Mutex<Vec<String>>);
 
     impl EgressObserver for AlarmRecorder {
-        fn observe(&self, told: EgressEvent) {
-            let EgressEvent::Alarm(EgressAlarm { what, credential, host, port }) = told else { panic!("{told:?}") };
+        fn observe(&self, event: EgressEvent) {
+            let EgressEvent::Alarm(EgressAlarm { what, credential, host, port }) = event else { panic!("{event:?}") };
             assert_eq!(credential, "");
             self.0.lock().unwrap().push(format!("{what}: {host}:{port}"));
         }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_is_too_much() {
+    fn the_alarm_is_raised_once_when_the_limit_is_exceeded() {
         let alarm = &["the run has sent out more than 10 bytes: x.io:443"][..];
         check(Some(10), 0, &[4, 6], &[]);
         check(Some(10), 0, &[4, 7, 1, 100], alarm);

@@ -1,6 +1,6 @@
-//! What a client is told when it cannot have its way: one line that says why, and how a person could change it.
+//! Writes the reply to a client that is refused: one line that says why, and how a person could change it.
 //!
-//! Few clients show the body of a refused `CONNECT`; many show the words beside its status, and some a header. So the line
+//! Few clients show the body of a refused `CONNECT`; many show its reason phrase, and some a header. So the line
 //! stands in all three.
 
 use std::net::IpAddr;
@@ -16,14 +16,14 @@ use ralph_core::text;
 use crate::observer::{DecisionReason, RequestSummary};
 use crate::parse::request_head::HeadError;
 
-/// The header that tells a refusal.
+/// The header that carries the reason of a refusal.
 const DENY_HEADER: &str = "x-ralph-deny";
 /// The longest line in a head: the longest host name, a path, a reason and a command fit into it.
 const MAX_LINE: usize = 1200;
-/// The longest path in it; a longer one has no command.
+/// The longest path in that line; with a longer one, no command is offered.
 const MAX_PATH: usize = 200;
 
-/// A short answer of our own.
+/// A short reply of the proxy itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProxyReply {
     pub(crate) status: StatusCode,
@@ -35,8 +35,8 @@ impl ProxyReply {
         Self { status, text: text.into() }
     }
 
-    /// Says why a target cannot be reached, or asked for something, and by which command a person can allow it: in the
-    /// run there is, or else in one that is to be started.
+    /// Says why a target cannot be reached, or why a request to it is refused, and which command lets a person allow
+    /// it: in the current run if there is one, else in a run that is to be started.
     pub(crate) fn refusal(
         target: &EgressTarget,
         request: Option<&RequestSummary>,
@@ -75,7 +75,7 @@ impl ProxyReply {
         Self { status, text }
     }
 
-    /// Says why a text is no target.
+    /// Says why a text is not a valid target.
     pub(crate) fn bad_target(why: &DecisionReason) -> Self {
         // A name that cannot be compared is refused like one that no rule names.
         let status =
@@ -83,7 +83,7 @@ impl ProxyReply {
         Self::new(status, why.to_string())
     }
 
-    /// Says what is wrong with a request head; `None` if nobody is there to hear it.
+    /// Says what is wrong with a request head; `None` if the client is gone.
     pub(crate) fn head_error(fault: HeadError) -> Option<Self> {
         let status = match fault {
             HeadError::Malformed(_) => StatusCode::BAD_REQUEST,
@@ -98,13 +98,14 @@ impl ProxyReply {
         format!("ralph: {}\n", self.text)
     }
 
-    /// Returns the text as it can stand in a head: one bounded line of plain characters, whatever a client wrote.
+    /// Returns the text in a form that fits into a head: one bounded line of printable characters, whatever a client
+    /// wrote.
     fn header_line(&self) -> String {
         let plain = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
         text::head(&self.text, MAX_LINE).chars().map(plain).collect()
     }
 
-    /// Writes the answer as it goes over the wire.
+    /// Serializes the reply as an HTTP/1.1 response.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let (body, line) = (self.body(), self.header_line());
         let (status, length) = (self.status, body.len());
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_request_is_named_and_no_more_than_it_is_offered() {
+    fn a_refusal_names_the_request_and_offers_a_rule_for_it_alone() {
         #[track_caller]
         fn check(request: &RequestSummary, why: &DecisionReason, want: &str) {
             let target = EgressTarget::new("x.io", 443).unwrap();
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_stays_a_head() {
+    fn a_hostile_text_cannot_break_the_head() {
         let reply = ProxyReply::new(StatusCode::FORBIDDEN, format!("a\r\nx: y\u{1b}[31m\u{e9}{}", "z".repeat(2000)));
         let text = String::from_utf8(reply.bytes()).unwrap();
         let (head, _) = text.split_once("\r\n\r\n").unwrap();

@@ -1,5 +1,5 @@
-//! The world outside, as far as the way out needs it: names become addresses, addresses become connections, and
-//! certificates are believed or not.
+//! Defines the resolver trait, which connects the egress proxy to the network: it resolves names, dials addresses and
+//! decides which certificates are trusted.
 
 use std::fmt;
 use std::future::Future;
@@ -13,21 +13,21 @@ use rustls::crypto::aws_lc_rs;
 use rustls_platform_verifier::BuilderVerifierExt as _;
 use tokio::net::{TcpStream, lookup_host};
 
-/// An answer that takes a while.
+/// The future that a resolver returns.
 pub type ResolverFuture<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
 
 /// Resolves names that were allowed and dials addresses that were checked.
 pub trait EgressResolver: fmt::Debug + Send + Sync {
-    /// Returns the addresses of a canonical name. It is never asked about an address.
+    /// Returns the addresses of a canonical name. It is never called with an address.
     fn resolve<'a>(&'a self, host: &'a str) -> ResolverFuture<'a, Vec<IpAddr>>;
 
     fn dial(&self, address: SocketAddr) -> ResolverFuture<'_, TcpStream> {
         Box::pin(TcpStream::connect(address))
     }
 
-    /// Returns whose certificates are believed: those the machine believes.
+    /// Returns the TLS configuration, which trusts the certificates that the machine trusts.
     fn tls_config(&self) -> io::Result<Arc<ClientConfig>> {
-        // Reading the machine's certificates takes a while and needs doing once.
+        // Reading the machine's certificates takes a while, so it is done once.
         static TLS_CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
         if let Some(config) = TLS_CONFIG.get() {
             return Ok(Arc::clone(config));
@@ -48,7 +48,7 @@ pub struct SystemResolver;
 impl EgressResolver for SystemResolver {
     fn resolve<'a>(&'a self, host: &'a str) -> ResolverFuture<'a, Vec<IpAddr>> {
         Box::pin(async move {
-            // The last dot keeps the host's search list out: another name than the judged one must not answer for it.
+            // The final dot keeps the host's search list out: no name but the one that was checked may be resolved.
             let name = if host.contains('.') { format!("{host}.") } else { host.to_owned() };
             Ok(lookup_host((name, 0)).await?.map(|address| address.ip()).collect())
         })

@@ -1,4 +1,4 @@
-//! Streams that remember: bytes already read, and when something last moved.
+//! Wraps streams: replays bytes that were already read, and records when data last moved.
 
 use std::io;
 use std::pin::Pin;
@@ -11,11 +11,11 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, sleep, timeout};
 
-/// What entries need of a client's stream.
+/// What listeners need of a client's stream.
 pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ClientStream for S {}
 
-/// When something last moved on a connection. Clones share it.
+/// Records when data last moved on a connection. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct ActivityClock {
     start: Instant,
@@ -35,7 +35,7 @@ impl ActivityClock {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Waits until nothing has moved for so long.
+    /// Waits until no data has moved for this long.
     pub(crate) async fn wait_idle(&self, limit: Duration) {
         loop {
             let quiet = Duration::from_millis(self.millis().saturating_sub(self.last.load(Ordering::Relaxed)));
@@ -47,7 +47,7 @@ impl ActivityClock {
     }
 }
 
-/// A stream that notes when something moved.
+/// A stream that records when data moved.
 #[derive(Debug)]
 pub(crate) struct ActivityStream<S> {
     inner: S,
@@ -84,7 +84,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ActivityStream<S> {
     }
 }
 
-/// A stream that says how much was read from it.
+/// A stream that reports how much was read from it.
 #[derive(Debug)]
 pub(crate) struct ByteCountReader<S, F> {
     inner: S,
@@ -106,7 +106,7 @@ impl<S: AsyncRead + Unpin, F: Fn(usize) + Unpin> AsyncRead for ByteCountReader<S
     }
 }
 
-/// A stream whose first bytes were read already and are read again.
+/// A stream that replays its first bytes, which were read already.
 #[derive(Debug)]
 pub(crate) struct PrefixedStream<S> {
     first: Bytes,
@@ -148,11 +148,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PrefixedStream<S> {
 const LINGER_TIME: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 64 * 1024;
 
-/// Says the last words and closes, so that they arrive: closing with unread bytes resets the connection, and a reset
-/// throws away what the client has not read yet.
-pub(crate) async fn write_and_close(mut client: impl ClientStream, words: &[u8]) {
-    let farewell = async {
-        client.write_all(words).await?;
+/// Writes the last bytes and closes so that they arrive: closing with unread input resets the connection, and a reset
+/// discards what the client has not read yet.
+pub(crate) async fn write_and_close(mut client: impl ClientStream, last_bytes: &[u8]) {
+    let closing = async {
+        client.write_all(last_bytes).await?;
         client.shutdown().await?;
         let mut waste = [0; 4096];
         let mut seen = 0;
@@ -165,7 +165,7 @@ pub(crate) async fn write_and_close(mut client: impl ClientStream, words: &[u8])
         io::Result::Ok(())
     };
     // A client that does not wait for the answer has lost it; nothing else depends on it.
-    drop(timeout(LINGER_TIME, farewell).await);
+    drop(timeout(LINGER_TIME, closing).await);
 }
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn silence_is_noticed() {
+    async fn an_idle_connection_is_detected() {
         let (mut far, near) = tokio::io::duplex(64);
         let activity = ActivityClock::new();
         let mut near = ActivityStream::new(near, activity.clone());
@@ -193,7 +193,7 @@ mod tests {
             near.read_u8().await
         };
         tokio::select! {
-            _ = busy => panic!("nobody writes a second byte"),
+            _ = busy => panic!("no second byte is written"),
             () = activity.wait_idle(Duration::from_millis(20)) => (),
         }
         assert!(activity.millis() >= 20);

@@ -1,4 +1,4 @@
-//! One numbered attack, the same for both suites: how it is selected and how it is reported.
+//! One numbered attack of either suite: how it is selected and reported.
 
 use std::time::{Duration, Instant};
 
@@ -6,10 +6,10 @@ use ralph_sandbox::embedded::IsolationMechanism;
 
 use crate::report::{AttackArea, AttackReport, AttackVerdict};
 
-/// A case that takes longer hangs, and must not stop the others.
+/// A case that takes longer counts as hanging, and must not stop the others.
 pub(crate) const CASE_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// One attack, with a payload of the suite it belongs to.
+/// One attack, with the payload type of its suite.
 #[derive(Debug, Clone, Copy)]
 pub struct AttackCase<P> {
     pub id: &'static str,
@@ -19,7 +19,7 @@ pub struct AttackCase<P> {
 
 /// What an attack does.
 pub trait AttackPayload {
-    /// Returns the isolation mechanisms whose absence this attack may notice.
+    /// Returns the isolation mechanisms whose absence this attack may detect.
     fn walls(&self) -> &'static [IsolationMechanism];
 }
 
@@ -28,12 +28,12 @@ impl<P: AttackPayload> AttackCase<P> {
         AttackArea::of(self.id)
     }
 
-    /// Returns the isolation mechanisms whose absence this attack may notice.
+    /// Returns the isolation mechanisms whose absence this attack may detect.
     pub fn walls(&self) -> &'static [IsolationMechanism] {
         self.payload.walls()
     }
 
-    /// Returns whether a selection includes this case: an area, a number, the start of a number with `*`, or `wall:`
+    /// Returns whether a selection includes this case: an area, a number, a prefix of a number with `*`, or `wall:`
     /// and the name of an isolation mechanism.
     pub fn is_selected(&self, only: &str) -> bool {
         match only.strip_prefix("wall:") {
@@ -42,7 +42,7 @@ impl<P: AttackPayload> AttackCase<P> {
         }
     }
 
-    /// Returns the report of this case, which began at this moment and has just ended.
+    /// Returns the report of this case, which started at `began` and has just ended.
     pub(crate) fn report(&self, verdict: AttackVerdict, began: Instant) -> AttackReport {
         AttackReport {
             id: self.id,
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn choices() {
+    fn selections() {
         let case = AttackCase { id: "KS-04.mount", name: "x", payload: SeccompPayload };
         let check = |only: &str, want: bool| assert_eq!(case.is_selected(only), want, "{only}");
         check("KS", true);

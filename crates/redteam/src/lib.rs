@@ -1,7 +1,8 @@
 //! Attacks the cage and the egress proxy, and proves for each refusal that the same attack works without it.
 //!
 //! [`cage`] attacks what the kernel has to refuse, [`egress`] what only the proxy can refuse. Both report into one
-//! [`RedteamReport`]. What every backend has to do right, without an attacker, is `ralph_sandbox::conformance`.
+//! [`RedteamReport`]. What every backend must do correctly without an attacker is tested by
+//! `ralph_sandbox::conformance`.
 
 #[cfg(target_os = "linux")]
 pub mod cage;

@@ -1,4 +1,4 @@
-//! What became of each attack.
+//! The results of the attacks.
 
 use std::fmt;
 
@@ -6,29 +6,29 @@ use serde::Serialize;
 
 use ralph_sandbox::IsolationMechanism;
 
-/// What an attack goes for.
+/// The target of an attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum AttackArea {
     /// Files.
     FS,
     /// Processes.
     PR,
-    /// The kernel's surface.
+    /// The kernel's system call interface.
     KS,
     /// The network.
     NE,
-    /// Names.
+    /// DNS.
     DN,
-    /// The way out, and the credentials that are lent there.
+    /// The egress proxy and its credentials.
     PC,
     /// Resources.
     RX,
-    /// What stays behind.
+    /// What remains after a sandbox.
     PE,
 }
 
 impl AttackArea {
-    /// Reads the area a case's number begins with.
+    /// Returns the area in the case's ID.
     pub fn of(id: &str) -> Self {
         match id.get(..2) {
             Some("PR") => Self::PR,
@@ -53,7 +53,7 @@ pub enum AttackVerdict {
     Escaped(String),
     /// It did not work anywhere, so its failure proves nothing.
     Invalid(String),
-    /// It cannot be tried here, and why.
+    /// It cannot be tried here, with the reason.
     Skipped(String),
 }
 
@@ -63,7 +63,7 @@ pub struct AttackReport {
     pub area: AttackArea,
     pub name: &'static str,
     pub verdict: AttackVerdict,
-    /// The walls whose absence this case notices.
+    /// The isolation mechanisms whose absence this case detects.
     pub walls: Vec<IsolationMechanism>,
     pub millis: u64,
 }
@@ -80,7 +80,7 @@ impl fmt::Display for AttackReport {
     }
 }
 
-/// What became of all of them.
+/// The results of all cases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RedteamReport {
     pub backend: String,
@@ -88,7 +88,7 @@ pub struct RedteamReport {
 }
 
 impl RedteamReport {
-    /// Returns whether nothing got out and nothing was left unproved.
+    /// Returns whether no attack succeeded and none was invalid.
     pub fn held(&self) -> bool {
         !self.cases.is_empty() && self.escaped().next().is_none() && self.invalid().next().is_none()
     }

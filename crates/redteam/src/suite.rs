@@ -8,40 +8,42 @@ use ralph_sandbox::Backend;
 
 use crate::report::{AttackReport, RedteamReport};
 
-/// What is attacked, and with which cases.
+/// What to attack, and with which cases.
 #[derive(Debug)]
 pub struct AttackRequest<'a> {
     pub backend: &'a dyn Backend,
-    /// Where the suite keeps the sandboxes it makes itself.
+    /// Where the suite keeps the sandboxes it creates.
     pub dir: PathBuf,
-    /// Where the programs of the host are looked for.
+    /// The directories to search for the host's programs.
     pub search_path: OsString,
     /// An area, a case, the start of a case with `*`, or `wall:` and an isolation mechanism; `None` is everything.
     pub only: Option<&'a str>,
 }
 
-/// Runs the selected attacks and reports each as soon as it has ended; `None` on a system where none can be tried.
+/// Runs the selected attacks and reports each as soon as it has ended; `None` on a system where no attack can be
+/// tried.
 #[cfg(target_os = "linux")]
 pub async fn run_suites(
     request: &AttackRequest<'_>,
     on_case: &mut (dyn FnMut(&AttackReport) + Send),
 ) -> Option<RedteamReport> {
     use crate::cage::{self, RedteamTarget};
-    use crate::egress::{self, EgressTarget};
+    use crate::egress::{self, EgressSuiteOptions};
 
     let target = RedteamTarget::for_backend(request.backend, request.dir.clone());
     let mut report = cage::run(&target, request.only, on_case).await;
     if target.is_own_cage() {
-        let target = EgressTarget { program: None, search_path: request.search_path.clone() };
+        let target = EgressSuiteOptions { program: None, search_path: request.search_path.clone() };
         egress::run(&target, request.only, &mut report, on_case).await;
     } else {
-        let why = "only the listeners of cages can be served by the suite's own network";
+        let why = "the suite's fake network can serve only the listeners of cages";
         egress::skip(why, request.only, &mut report, on_case);
     }
     Some(report)
 }
 
-/// Runs the selected attacks and reports each as soon as it has ended; `None` on a system where none can be tried.
+/// Runs the selected attacks and reports each as soon as it has ended; `None` on a system where no attack can be
+/// tried.
 #[cfg(not(target_os = "linux"))]
 #[expect(clippy::unused_async, reason = "the same signature on every system")]
 pub async fn run_suites(
@@ -51,7 +53,8 @@ pub async fn run_suites(
     None
 }
 
-/// Returns whether a selection includes any case. Where no attack can be tried, that is told instead.
+/// Returns whether a selection includes any case. Where no attack can be tried, any selection is accepted, and that
+/// is reported instead.
 pub fn selects_any(only: &str) -> bool {
     #[cfg(target_os = "linux")]
     return crate::cage::cases().any(|case| case.is_selected(only))
@@ -60,7 +63,7 @@ pub fn selects_any(only: &str) -> bool {
     return !only.is_empty();
 }
 
-/// Becomes one of the programs that attack from inside a sandbox, if this process was started as one. Call it early in
+/// Runs one of the programs that attack from inside a sandbox, if this process was started as one. Call it early in
 /// `main`, before any thread starts.
 pub fn payload_entry() -> Option<ExitCode> {
     #[cfg(target_os = "linux")]

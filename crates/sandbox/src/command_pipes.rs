@@ -1,4 +1,4 @@
-//! Moves what a command reads and writes, in pieces of fixed size.
+//! Copies a command's input and output in chunks of fixed size.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 const TICK: Duration = Duration::from_millis(20);
 const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
 
-/// The three pipes of a command and what is still to go through them.
+/// The three pipes of a command and the input that is still to be written.
 pub(crate) struct CommandPipes<'a, I, O, E> {
     stdin: Option<I>,
     input: &'a [u8],
@@ -38,7 +38,7 @@ where
         Self { stdin, input, out: OutputPipe::new(out), err: OutputPipe::new(err) }
     }
 
-    /// Moves one piece through one of the pipes; waits for ever when all are closed.
+    /// Copies one chunk through one of the pipes; waits forever when all are closed.
     pub(crate) async fn step(&mut self, sink: &mut dyn OutputSink) -> io::Result<()> {
         tokio::select! {
             read = self.out.fill() => self.out.forward(read?, OutputStream::Stdout, sink),
@@ -48,7 +48,7 @@ where
         Ok(())
     }
 
-    /// Passes on everything that was in the pipes when the command ended, and what follows until the grace is over.
+    /// Forwards everything that was in the pipes when the command ended, and whatever follows within the grace period.
     pub(crate) async fn drain(&mut self, grace: Duration, sink: &mut dyn OutputSink) -> io::Result<()> {
         self.stdin = None;
         let (out, err) = (self.out.target(), self.err.target());
@@ -63,7 +63,8 @@ where
             tokio::select! {
                 moved = self.step(sink) => moved?,
                 () = &mut grace, if !over => over = true,
-                // What was counted may be read away by whoever else holds the pipe: looked at again, not waited for.
+                // Another process that holds the pipe may read the counted bytes, so this checks again instead of
+                // waiting for them.
                 () = tokio::time::sleep(TICK), if over => (),
             }
         }
@@ -71,7 +72,8 @@ where
     }
 }
 
-/// Writes a piece of the input and closes the pipe after the last; a command that does not want it is left alone.
+/// Writes a chunk of the input and closes the pipe after the last; if the command does not read it, the rest is
+/// dropped.
 async fn write_input<I: AsyncWrite + Unpin>(stdin: &mut Option<I>, input: &mut &[u8]) {
     let Some(pipe) = stdin else { return std::future::pending().await };
     match pipe.write(input).await {
@@ -90,7 +92,7 @@ impl<R: AsyncRead + AsFd + Unpin> OutputPipe<R> {
 
     async fn fill(&mut self) -> io::Result<usize> {
         match &mut self.pipe {
-            // A terminal whose last program is gone says so with an error.
+            // Reading a terminal fails with EIO once its last program is gone: that is the end of the output.
             Some(pipe) => match pipe.read(&mut self.buffer).await {
                 Err(error) if error.raw_os_error() == Some(EIO) => Ok(0),
                 read => read,
@@ -108,13 +110,13 @@ impl<R: AsyncRead + AsFd + Unpin> OutputPipe<R> {
         sink.chunk(stream, self.buffer.get(..read).unwrap_or_default());
     }
 
-    /// Returns how many bytes will have been seen once what is in the pipe now has been read.
+    /// Returns how many bytes will have been seen once the current content of the pipe has been read.
     fn target(&self) -> u64 {
         let waiting = self.pipe.as_ref().map_or(0, |pipe| ioctl_fionread(pipe).unwrap_or(0));
         self.seen + waiting
     }
 
-    /// Returns whether nothing is in the pipe now: somebody else may have read what was there.
+    /// Returns whether the pipe is empty now: another process may have read its content.
     fn is_empty(&self) -> bool {
         self.pipe.as_ref().is_none_or(|pipe| ioctl_fionread(pipe).unwrap_or(0) == 0)
     }

@@ -1,5 +1,5 @@
-//! How the egress of a sandbox is served: a backend hands over the sockets its commands connect to, and the caller
-//! answers them. What may pass is decided by whoever serves, never by a backend.
+//! Defines how the egress of a sandbox is served: a backend hands over the sockets that its commands connect to, and
+//! the caller serves them. The server decides what may pass; a backend never does.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -14,7 +14,8 @@ use crate::SandboxNetwork;
 pub enum EgressSupport {
     /// Not at all: nothing enforces a network policy, and no credential can be granted.
     None,
-    /// By the address in [`Sandbox::egress_url`](crate::Sandbox::egress_url), for programs that are told of it.
+    /// By the address in [`Sandbox::egress_url`](crate::Sandbox::egress_url), for programs that are configured to use
+    /// it.
     Proxy,
     /// The same, and every other address and name leads to the proxy as well.
     Transparent,
@@ -26,8 +27,8 @@ impl EgressSupport {
         self != Self::None
     }
 
-    /// Returns the network a sandbox gets when it asks for this one. A backend that enforces nothing keeps the request,
-    /// which is then no more than a note.
+    /// Returns the network a sandbox gets when it requests this one. A backend that enforces nothing only records the
+    /// request.
     #[must_use]
     pub fn limit_network(self, asked: SandboxNetwork) -> SandboxNetwork {
         match (self, asked) {
@@ -37,12 +38,12 @@ impl EgressSupport {
     }
 }
 
-/// The listening, non-blocking sockets of one sandbox. Whoever connects to them is inside it.
+/// The listening, non-blocking sockets of one sandbox. Only processes inside it can connect to them.
 #[derive(Debug, Default)]
 pub struct EgressSockets {
-    /// Where programs that know of the proxy find it.
+    /// For programs that are configured to use the proxy.
     pub explicit: Option<TcpListener>,
-    /// Every address outside, on the ports that are answered.
+    /// For connections to any outside address, on the ports that the proxy serves.
     pub transparent: Vec<TcpListener>,
     pub dns_udp: Option<UdpSocket>,
     pub dns_tcp: Option<TcpListener>,
@@ -65,7 +66,7 @@ impl fmt::Debug for ServeGuard {
 
 /// Serves the egress sockets of sandboxes.
 pub trait EgressServer: fmt::Debug + Send + Sync {
-    /// Takes the sockets of a sandbox that was just started and has run nothing yet.
+    /// Starts to serve the sockets of a sandbox that has just started and has not run anything yet.
     fn serve(&self, sandbox: &str, labels: &BTreeMap<String, String>, sockets: EgressSockets)
     -> io::Result<ServeGuard>;
 }

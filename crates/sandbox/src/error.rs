@@ -1,4 +1,4 @@
-//! What can go wrong in a sandbox, and what to do about it.
+//! Defines the errors of sandboxes and the hints that say what to do about them.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,13 +7,13 @@ use std::path::PathBuf;
 pub enum Error {
     #[error("there is no sandbox `{id}`")]
     Gone { id: String },
-    #[error("a sandbox named `{id}` exists already")]
+    #[error("a sandbox named `{id}` already exists")]
     Exists { id: String },
     #[error("`{name}` cannot be the name of a sandbox")]
     Name { name: String },
     #[error("could not start `{program}` in sandbox `{id}`")]
     Spawn { id: String, program: String, source: io::Error },
-    #[error("could not follow `{program}` in sandbox `{id}` to its end")]
+    #[error("lost track of `{program}` in sandbox `{id}` before it ended")]
     Wait { id: String, program: String, source: io::Error },
     #[error("{count} processes of sandbox `{id}` did not end")]
     Unkillable { id: String, count: usize },
@@ -35,7 +35,7 @@ pub enum Error {
     Busy { id: String },
     #[error("could not use the image of a sandbox")]
     Image { source: Box<crate::image::ImageError> },
-    #[error("could not show the toolchains in a sandbox")]
+    #[error("could not make the toolchains available in a sandbox")]
     Toolchains { source: crate::toolchain::ToolchainError },
     #[error("the {backend} backend cannot {what}")]
     Unsupported { backend: &'static str, what: &'static str },
@@ -55,8 +55,8 @@ impl Error {
             }
             Self::Spawn { program, .. } => Some(format!("check that `{program}` is installed where the sandbox runs")),
             Self::Refused { .. } => Some("use a plain path inside the repository".to_owned()),
-            Self::Format { .. } => Some("a newer ralph made this sandbox: use that one, or upgrade".to_owned()),
-            Self::Cage { .. } => Some("`ralph doctor` says why and what to do".to_owned()),
+            Self::Format { .. } => Some("a newer ralph made this sandbox: use that version, or upgrade".to_owned()),
+            Self::Cage { .. } => Some("run `ralph doctor` to see why and what to do".to_owned()),
             Self::Image { source } => source.hint(),
             Self::Toolchains { source } => source.hint(),
             Self::Busy { id } => Some(format!("ralph sandbox stop {id}")),

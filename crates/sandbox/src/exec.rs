@@ -1,4 +1,4 @@
-//! One command in a sandbox: what to run, where its output goes, how it ended.
+//! Describes one command in a sandbox: what to run, where its output goes, how it ended.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Sandbox};
 
-/// A command to run. The program is found inside the sandbox; there is no shell unless argv names one.
+/// A command to run. The program is looked up inside the sandbox; there is no shell unless argv names one.
 #[derive(Debug, Clone)]
 pub struct ExecRequest {
     pub argv: Vec<String>,
@@ -16,8 +16,8 @@ pub struct ExecRequest {
     pub env: Vec<(String, String)>,
     pub stdin: Vec<u8>,
     pub timeout: Duration,
-    /// Rows and columns of a terminal the command gets instead of pipes; all output then is standard output. Its input is
-    /// keys as if typed: echoed, and without an end unless it holds one (`\x04`).
+    /// Rows and columns of a terminal that the command gets instead of pipes; all output is then standard output. The
+    /// input arrives as if typed: it is echoed, and has no end of file unless it contains one (`\x04`).
     pub terminal: Option<(u16, u16)>,
 }
 
@@ -33,7 +33,7 @@ impl ExecRequest {
         }
     }
 
-    /// Runs a line a person or a model wrote, through the sandbox's own shell.
+    /// Runs a command line written by a person or a model in the sandbox's own shell.
     pub fn shell(line: &str, timeout: Duration) -> Self {
         Self::new(["sh", "-c", line], timeout)
     }
@@ -61,7 +61,7 @@ pub enum OutputStream {
     Stderr,
 }
 
-/// Where output goes while the command runs. It must return quickly: the command waits for it.
+/// Receives output while the command runs. It must return quickly: the command waits for it.
 pub trait OutputSink: Send {
     fn chunk(&mut self, stream: OutputStream, bytes: &[u8]);
 }
@@ -74,7 +74,7 @@ pub enum ExecStatus {
     TimedOut,
 }
 
-/// Which limit of the sandbox a command ran into.
+/// The limit of the sandbox that a command reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResourceLimit {
@@ -88,7 +88,7 @@ pub enum ResourceLimit {
 pub struct ExecExit {
     pub status: ExecStatus,
     pub duration: Duration,
-    /// The limit that was reached while it ran, which is not always what ended it.
+    /// The limit that was reached while it ran, which is not always the cause of its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<ResourceLimit>,
 }
@@ -108,14 +108,14 @@ impl ExecExit {
     }
 }
 
-/// Keeps the first and last part of each stream, whatever its volume.
+/// Keeps the first and last part of each stream, however much it carries.
 #[derive(Debug)]
 pub struct OutputCapture {
     stdout: HeadTailBuffer,
     stderr: HeadTailBuffer,
 }
 
-/// The first and last part of a stream, whatever its volume.
+/// The first and last part of a stream, however much it carries.
 #[derive(Debug)]
 pub struct HeadTailBuffer {
     cap: usize,
@@ -159,7 +159,7 @@ impl HeadTailBuffer {
         self.total - (self.head.len() + self.tail.len()) as u64
     }
 
-    /// Returns what was kept, saying in the middle how much was not.
+    /// Returns the kept bytes, with a note in the middle that says how many were dropped.
     pub fn bytes(self) -> Vec<u8> {
         let dropped = self.dropped();
         let mut bytes = self.head;

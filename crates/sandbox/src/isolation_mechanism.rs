@@ -1,8 +1,8 @@
-//! Names the mechanisms a cage is isolated by, for the attack suite that leaves them out one by one.
+//! Names the mechanisms that isolate a cage, for the attack suite that disables them one by one.
 
 use serde::{Deserialize, Serialize};
 
-/// The parts of the cage that can be left out one by one, to see what each is good for.
+/// The isolation mechanisms of a cage, each of which can be disabled to see what it prevents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IsolationMechanism {
@@ -18,7 +18,7 @@ pub enum IsolationMechanism {
     NamespaceLimit,
     /// The empty network.
     Network,
-    /// Covering what `/proc` tells about the host.
+    /// Covering what `/proc` reveals about the host.
     ProcMasks,
     /// Read-only system directories.
     ReadOnly,

@@ -1,7 +1,8 @@
-//! A place to run commands that cannot hurt the host.
+//! Runs commands in sandboxes that cannot harm the host.
 //!
-//! One contract, several backends that differ in [`BackendCapabilities`] and never in meaning. What can be built from `exec`
-//! (git, checks) is not here: it is written once, above, over `&dyn Sandbox`.
+//! Defines one contract for several backends, which differ in their [`BackendCapabilities`] and never in meaning.
+//! Anything that can be built from `exec` (git, checks) is not here: the crates above implement it once, over `&dyn
+//! Sandbox`.
 
 mod command_pipes;
 pub mod conformance;

@@ -1,4 +1,4 @@
-//! Names nobody can guess, for temporary files and for telling one sandbox or owner from another.
+//! Generates unguessable names for temporary files and for telling one sandbox or owner from another.
 
 /// Returns 16 random hexadecimal characters.
 pub(crate) fn random() -> String {

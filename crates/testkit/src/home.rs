@@ -1,6 +1,6 @@
-//! A user's whole world in a temporary folder: a home, a checkout with a task in it, and a scripted model.
+//! Creates a user's environment in a temporary folder: a home, a checkout with a task in it, and a scripted model.
 //!
-//! Which program is run in it is the test's business.
+//! The test chooses which program to run in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::repo::{TestRepo, hermetic_command};
 
-/// The task of a fresh home: two boxes, each proved by a check of its own.
+/// The task of a new home: two boxes, each proved by a check of its own.
 pub const TASK: &str = r#"---
 task_id: count-001
 test_command: "sh tests/all.sh"
@@ -34,11 +34,11 @@ protected_paths: ["tests/"]
   - verify: `sh tests/two.sh`
 "#;
 
-/// A profile without a key and with a price, so that money counts.
+/// A profile without a key and with a price, so that costs are counted.
 const MODELS: &str = "profiles:\n  lab: {litellm_model: \"scripted/script.jsonl\", max_output_tokens: 2048, \
                       price: {input_per_mtok: 1, output_per_mtok: 2}}\n";
 
-/// A home with a checkout beside it; everything of it is below one temporary folder.
+/// A home with a checkout beside it, all in one temporary folder.
 #[derive(Debug)]
 pub struct TestHome {
     pub repo: TestRepo,
@@ -51,7 +51,7 @@ impl Default for TestHome {
 }
 
 impl TestHome {
-    /// Makes a home whose checkout holds [`TASK`], committed, and whose default profile plays `script.jsonl`.
+    /// Creates a home whose checkout has [`TASK`] committed and whose default profile plays `script.jsonl`.
     pub fn new() -> Self {
         Self::with_task(TASK)
     }
@@ -78,17 +78,17 @@ impl TestHome {
         home
     }
 
-    /// The folder that holds the home, the checkout and whatever a test puts beside them.
+    /// Returns the folder with the home, the checkout and anything that a test puts beside them.
     pub fn root(&self) -> PathBuf {
         self.repo.path().parent().expect("it is below the temporary folder").to_owned()
     }
 
-    /// The home folder itself.
+    /// Returns the home folder itself.
     pub fn path(&self) -> PathBuf {
         self.repo.home()
     }
 
-    /// Where runs and sandboxes are kept.
+    /// Returns the folder in which runs and sandboxes are stored.
     pub fn state(&self) -> PathBuf {
         self.path().join(".local/state/ralph")
     }
@@ -100,7 +100,7 @@ impl TestHome {
         fs::write(folder.join(name), text).expect("a file");
     }
 
-    /// Writes what the scripted model says, one reply a line.
+    /// Writes the scripted model's replies, one per line.
     pub fn script(&self, replies: &[Value]) {
         let mut text = json!({"format": 1}).to_string();
         for reply in replies {
@@ -110,14 +110,15 @@ impl TestHome {
         self.config("script.jsonl", &text);
     }
 
-    /// Returns a program to be started in the checkout with nothing of this machine's environment but `PATH`.
+    /// Returns a command in the checkout with no environment variable of this machine except `PATH`.
     pub fn command(&self, program: &str) -> Command {
         let mut command = hermetic_command(program, &self.path());
         command.current_dir(self.repo.path());
         command
     }
 
-    /// Returns everything a run must leave as it is: all files but ralph's own, and all refs but its branches and notes.
+    /// Returns everything that a run must not change: all files but ralph's own, and all refs but its branches and
+    /// notes.
     pub fn snapshot_outside(&self) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         let git = self.repo.path().join(".git");
@@ -140,7 +141,7 @@ impl TestHome {
         found
     }
 
-    /// Returns the names of what is not as it was.
+    /// Returns the names of what has changed.
     pub fn changed_since(&self, before: &BTreeMap<String, String>) -> Vec<String> {
         let now = self.snapshot_outside();
         let all: BTreeSet<&String> = now.keys().chain(before.keys()).collect();

@@ -1,13 +1,13 @@
-//! Repositories tampered with so that some git command runs a program, and commits no host should accept.
+//! Creates repositories in which some git command runs a planted program, and commits that no host should accept.
 //!
-//! Every trap comes with a control: what an unguarded git must do for the trap to count. A trap whose control does not
-//! fire proves nothing.
+//! Every attack comes with a positive control: what an unguarded git must do for the attack to count. An attack whose
+//! control does not fire proves nothing.
 
 use std::path::{Path, PathBuf};
 
 use crate::repo::{TestRepo, make_executable};
 
-/// The file a sprung trap leaves behind, and the program that makes it.
+/// The file that a successful attack creates, and the program that creates it.
 #[derive(Debug)]
 pub struct AttackMarker {
     file: PathBuf,
@@ -17,7 +17,7 @@ pub struct AttackMarker {
 impl AttackMarker {
     pub fn new(folder: &Path) -> Self {
         let (file, program) = (folder.join("sprung"), folder.join("spring"));
-        // Reads what it is given, answers like a filter would, and never blocks.
+        // Reads its input, answers as a filter would, and never blocks.
         let text = format!("#!/bin/sh\ntouch '{}'\ncase \"$1\" in filter) exec cat;; esac\nexit 0\n", file.display());
         std::fs::write(&program, text).expect("a file");
         make_executable(&program);
@@ -43,7 +43,7 @@ pub struct GitAttack {
 }
 
 impl GitAttack {
-    /// Makes a repository with a commit, an uncommitted change and the trap in it.
+    /// Creates a repository with a commit, an uncommitted change and the attack in it.
     pub fn install(&self) -> (TestRepo, AttackMarker) {
         let repo = TestRepo::with_commit();
         let marker = AttackMarker::new(&repo.home());
@@ -58,7 +58,7 @@ impl GitAttack {
         (repo, marker)
     }
 
-    /// Does what springs the trap when git is not guarded.
+    /// Runs what triggers the attack when git is not guarded.
     pub fn trigger(&self, repo: &TestRepo) {
         (self.control)(repo);
     }
@@ -73,18 +73,18 @@ fn set_config(repo: &TestRepo, key: &str, value: &str) {
 }
 
 fn run_git(repo: &TestRepo, args: &[&str]) {
-    // Many traps make the command itself fail; whether the marker is there is all that counts.
+    // Many attacks make the command itself fail; only the presence of the marker counts.
     let _ = repo.try_git(args, b"protocol=https\nhost=example.invalid\n\n");
 }
 
-/// Puts attributes into a commit, as an agent would.
+/// Commits a `.gitattributes` line, as an agent would.
 fn commit_attributes(repo: &TestRepo, line: &str) {
     repo.write(".gitattributes", format!("{line}\n"));
     repo.git(["add", ".gitattributes"]);
     repo.git(["commit", "--quiet", "--no-verify", "-m", "attributes"]);
 }
 
-/// Every trap we know of that git as a program can step into.
+/// Returns every known attack on git as a program.
 pub fn git_attacks() -> Vec<GitAttack> {
     let trap = |id, name, plant, control| GitAttack { id, name, install: plant, control };
     vec![
@@ -346,7 +346,7 @@ fn run_fetch(repo: &TestRepo) {
     run_git(repo, &["fetch", "origin"]);
 }
 
-/// A commit that git itself takes without a word and a strict check must refuse.
+/// A commit that git itself accepts silently and a strict check must refuse.
 #[derive(Debug, Clone, Copy)]
 pub struct BadCommit {
     pub id: &'static str,
@@ -355,7 +355,7 @@ pub struct BadCommit {
 }
 
 impl BadCommit {
-    /// Makes the commit on top of `parent` and returns its name.
+    /// Creates the commit on top of `parent` and returns its name.
     pub fn make(&self, repo: &TestRepo, parent: &str) -> String {
         (self.make)(repo, parent)
     }
@@ -372,7 +372,7 @@ fn commit_folder(repo: &TestRepo, parent: &str, name: &str) -> String {
     repo.commit_entries(parent, &[("40000", "tree", &tree, name)])
 }
 
-/// Commits whose trees would turn a checkout into a trap.
+/// Returns commits whose trees would make a checkout dangerous.
 pub fn bad_commits() -> Vec<BadCommit> {
     let bad = |id, name, make| BadCommit { id, name, make };
     vec![

@@ -1,6 +1,6 @@
-//! Believable fakes and a hermetic home, for tests only.
+//! Provides realistic fakes and a hermetic home, for tests only.
 //!
-//! Fakes are servers and repositories, not doubles of our own types.
+//! Fakes are servers and repositories, not mocks of this project's types.
 
 pub mod bench;
 pub mod home;

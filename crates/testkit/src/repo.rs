@@ -1,4 +1,5 @@
-//! A git repository in a temporary folder, the same on every machine: own config, own identity, own clock.
+//! Creates a git repository in a temporary folder that is the same on every machine: own config, own identity, own
+//! clock.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 
-/// A repository with a work tree. Git runs in it with everything it is configured to run: that is the point.
+/// A repository with a work tree. Git runs in it with everything it is configured to run, which attacks rely on.
 #[derive(Debug)]
 pub struct TestRepo {
     folder: TempDir,
@@ -21,7 +22,7 @@ impl Default for TestRepo {
 }
 
 impl TestRepo {
-    /// Makes an empty repository on branch `main`.
+    /// Creates an empty repository on branch `main`.
     pub fn new() -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let repo = Self { folder, clock: AtomicU64::new(1_700_000_000) };
@@ -31,7 +32,7 @@ impl TestRepo {
         repo
     }
 
-    /// Makes a repository with one commit: a `README.md` and `src/lib.rs`.
+    /// Creates a repository with one commit: a `README.md` and `src/lib.rs`.
     pub fn with_commit() -> Self {
         let repo = Self::new();
         repo.write("README.md", "# Test\n");
@@ -44,7 +45,7 @@ impl TestRepo {
         self.folder.path().join("repo")
     }
 
-    /// A folder beside the repository, for whatever else a test needs.
+    /// Returns a folder beside the repository, for anything else a test needs.
     pub fn home(&self) -> PathBuf {
         self.folder.path().join("home")
     }
@@ -55,7 +56,7 @@ impl TestRepo {
         self.git_with_input(args, b"")
     }
 
-    /// The same, with something to read.
+    /// Runs git with input and returns what it printed; a failure fails the test.
     #[track_caller]
     pub fn git_with_input<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>, input: &[u8]) -> String {
         let args: Vec<_> = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
@@ -64,7 +65,7 @@ impl TestRepo {
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
-    /// Runs git whatever comes of it.
+    /// Runs git and returns its output, also when it fails.
     pub fn try_git<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>, input: &[u8]) -> Output {
         use std::io::Write as _;
         let now = self.clock.fetch_add(60, Ordering::Relaxed);
@@ -74,7 +75,7 @@ impl TestRepo {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("git is installed");
         let mut stdin = child.stdin.take().expect("it was piped");
-        // A program that does not read its input may be gone already.
+        // A program that does not read its input may have ended already.
         let _ = stdin.write_all(input);
         drop(stdin);
         child.wait_with_output().expect("it ends")
@@ -87,7 +88,7 @@ impl TestRepo {
         std::fs::write(path, text).expect("a file");
     }
 
-    /// Writes a file that can be run.
+    /// Writes an executable file.
     #[track_caller]
     pub fn write_program(&self, path: &str, text: &str) {
         self.write(path, text);
@@ -111,7 +112,7 @@ impl TestRepo {
         self.git(["rev-parse", "HEAD"])
     }
 
-    /// Makes a commit of raw tree entries (`mode type sha<TAB>name`), however bad their names are.
+    /// Creates a commit of raw tree entries (`mode type sha<TAB>name`), also with invalid names.
     #[track_caller]
     pub fn commit_entries(&self, parent: &str, entries: &[(&str, &str, &str, &str)]) -> String {
         let mut bytes = Vec::new();
@@ -133,7 +134,7 @@ impl TestRepo {
         self.git_with_input(["hash-object", "-w", "--stdin", "--no-filters"], bytes)
     }
 
-    /// Writes a bundle of a branch without what `known` reaches; returns its path.
+    /// Writes a bundle of these refs and returns its path.
     #[track_caller]
     pub fn bundle(&self, name: &str, refs: &[&str]) -> PathBuf {
         let path = self.home().join(name);
@@ -144,8 +145,8 @@ impl TestRepo {
     }
 }
 
-/// Starts a program with nothing of this machine's environment but `PATH`.
-#[expect(clippy::disallowed_methods, reason = "programs are found where the test's own are")]
+/// Returns a command with no environment variable of this machine except `PATH`.
+#[expect(clippy::disallowed_methods, reason = "programs are found on the `PATH` of the test itself")]
 pub fn hermetic_command(program: &str, home: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", home);

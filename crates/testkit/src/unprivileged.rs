@@ -1,4 +1,4 @@
-//! Runs tests once more as an ordinary user when they run as root: what an unprivileged user gets is the point.
+//! Runs tests once more as an ordinary user when they run as root, because the tests are about unprivileged users.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,10 +8,11 @@ use std::process::Command;
 
 /// The user and group `nobody`.
 const NOBODY_UID: u32 = 65_534;
-/// Where the launcher was copied to, for a user that may not see where it was built.
+/// The variable with the path of the launcher's copy, for a user who cannot read the build folder.
 const LAUNCHER_VARIABLE: &str = "RALPH_TEST_CAGE";
 
 /// Returns the launcher to use: the copy made for an ordinary user, or the one that was built.
+#[expect(clippy::disallowed_methods, reason = "the variable is how the test tells its copy run as another user")]
 pub fn launcher_program(built: &str) -> PathBuf {
     std::env::var_os(LAUNCHER_VARIABLE).map_or_else(|| built.into(), Into::into)
 }

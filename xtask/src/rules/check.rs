@@ -1,4 +1,4 @@
-//! Reads the files of the project and asks every rule about each of them.
+//! Reads the files of the project and checks each of them against every rule.
 
 use std::fs;
 
@@ -7,15 +7,15 @@ use anyhow::{Context as _, bail};
 use super::finding::{RuleFinding, extension};
 use super::type_names::TypeNames;
 use super::{forbidden_words, layers, text};
-use crate::report;
 use crate::workspace::ProjectWorkspace;
+use crate::{module_list, report};
 
-/// Checks all house rules and names every place that breaks one.
-pub(crate) fn run(house: &ProjectWorkspace) -> anyhow::Result<()> {
-    let files = house.files()?;
+/// Checks all workspace rules and lists every place that breaks one.
+pub(crate) fn run(workspace: &ProjectWorkspace) -> anyhow::Result<()> {
+    let files = workspace.files()?;
     let (mut findings, mut names) = (Vec::new(), TypeNames::default());
     for path in &files {
-        let bytes = fs::read(house.root.join(path)).with_context(|| format!("could not read `{path}`"))?;
+        let bytes = fs::read(workspace.root.join(path)).with_context(|| format!("could not read `{path}`"))?;
         let text = String::from_utf8_lossy(&bytes);
         findings.extend(check(path, &text));
         names.collect(path, &text);
@@ -30,8 +30,8 @@ pub(crate) fn run(house: &ProjectWorkspace) -> anyhow::Result<()> {
             if findings.len() == 1 { "one rule is".to_owned() } else { format!("{} rules are", findings.len()) }
         );
     }
-    report::print(&format!("{} files keep the house rules", files.len()));
-    Ok(())
+    report::print(&format!("{} files keep the workspace rules", files.len()));
+    module_list::check(workspace)
 }
 
 fn check(path: &str, content: &str) -> Vec<RuleFinding> {

@@ -1,4 +1,4 @@
-//! Rust source with everything blanked that is not code, so that words can be looked for.
+//! Blanks everything in Rust source that is not code, so that words can be searched for.
 //!
 //! This is a scanner for comments and literals, not a parser; lines keep their numbers.
 
@@ -34,7 +34,7 @@ pub(super) fn blank_non_code(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Returns code, as [`code`] gives it, without the items that stand behind `#[cfg(test)]`.
+/// Returns code, as [`blank_non_code`] returns it, without the items behind `#[cfg(test)]`.
 pub(super) fn without_tests(code: &str) -> String {
     const ATTRIBUTE: &str = "#[cfg(test)]";
     let mut out = String::with_capacity(code.len());
@@ -60,7 +60,7 @@ fn item_end(code: &str) -> usize {
             '}' | ')' | ']' => {
                 depth = depth.saturating_sub(1);
                 if depth == 0 && c == '}' {
-                    // `use a::{b, c};` goes on for one more byte.
+                    // `use a::{b, c};` has one more byte.
                     return at + 1 + usize::from(code.as_bytes().get(at + 1) == Some(&b';'));
                 }
             }
@@ -74,7 +74,7 @@ fn line_comment_len(bytes: &[u8]) -> usize {
     bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len())
 }
 
-/// Block comments nest.
+/// Returns the length of a block comment; they nest.
 fn block_comment_len(bytes: &[u8]) -> usize {
     let (mut depth, mut at) = (0, 0);
     while at < bytes.len() {
@@ -139,7 +139,7 @@ fn is_name(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    /// In `want`, a `~` stands for a byte that was blanked.
+    /// In `want`, a `~` is a byte that was blanked.
     #[track_caller]
     fn check(text: &str, want: &str) {
         assert_eq!(blank_non_code(text), want.replace('~', " "), "{text}");

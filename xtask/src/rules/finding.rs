@@ -1,4 +1,4 @@
-//! One broken rule, at one place.
+//! Defines a finding: one broken rule at one place.
 
 use std::fmt;
 
@@ -21,17 +21,17 @@ impl fmt::Display for RuleFinding {
     }
 }
 
-/// Returns the number of the line that holds the byte at `at`, from 1.
+/// Returns the number of the line that contains the byte at `at`, from 1.
 pub(super) fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }
 
-/// Returns what stands behind the last dot of a path.
+/// Returns what follows the last dot of a path.
 pub(super) fn extension(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |(_, ending)| ending)
 }
 
-/// A file that only tests use: under `tests/` or `benches/`, or the `tests.rs` beside a module.
+/// Returns whether only tests use a file: under `tests/` or `benches/`, or the `tests.rs` beside a module.
 pub(super) fn is_test_file(path: &str) -> bool {
     path.split('/').any(|part| ["tests", "benches", "tests.rs"].contains(&part))
 }

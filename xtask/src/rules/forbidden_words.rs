@@ -1,10 +1,11 @@
-//! Words that code may not say, some anywhere, some only in some places. Comments and strings may say anything.
+//! Finds words that code may not contain, some anywhere, some only in some places. Comments and strings are not
+//! checked.
 
 use super::code_scanner;
 use super::finding::{RuleFinding, is_test_file, line_of};
 
 struct WordRule {
-    /// Found as whole words: `unsafe` is not in `unsafe_code`.
+    /// Matched as whole words: `unsafe` does not match `unsafe_code`.
     words: &'static [&'static str],
     applies: fn(&str) -> bool,
     part: CodePart,
@@ -14,7 +15,7 @@ struct WordRule {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CodePart {
     All,
-    /// Without what is only compiled for tests.
+    /// Without code that is only compiled for tests.
     Shipped,
 }
 
@@ -28,13 +29,13 @@ const RULES: &[WordRule] = &[
     WordRule {
         words: &["unsafe"],
         applies: |path| {
-            let rooms = ["crates/sandbox/src/embedded/launcher/", "crates/redteam/src/cage/probe.rs"];
-            !rooms.iter().any(|room| path.starts_with(room))
+            let modules = ["crates/sandbox/src/embedded/launcher/", "crates/redteam/src/cage/probe.rs"];
+            !modules.iter().any(|module| path.starts_with(module))
         },
         part: CodePart::All,
-        why: "outside the launcher's rooms",
+        why: "outside the launcher's modules",
     },
-    // clippy knows only the one that stands before an item.
+    // clippy only finds the attribute before an item.
     WordRule {
         words: &["#![allow("],
         applies: |_| true,

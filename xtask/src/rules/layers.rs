@@ -1,8 +1,8 @@
-//! The floors of the house: which crate may use which, read from the manifests.
+//! Checks the layers of the workspace: which crate may use which, read from the manifests.
 
 use super::finding::RuleFinding;
 
-/// Each crate and what it may use. Everything is listed: a crate that is not here has no floor yet.
+/// Each crate and what it may use. All crates are listed: a crate that is not here has no layer yet.
 const LAYERS: &[(&str, &[&str])] = &[
     ("core", &[]),
     ("sandbox", &["core"]),
@@ -13,19 +13,19 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("cli", &["core", "sandbox", "proxy", "engine", "web", "redteam"]),
     ("testkit", &["core"]),
 ];
-/// Crates that wait, which `core` never does.
+/// Crates for asynchronous I/O, which `core` never uses.
 const ASYNC_CRATES: &[&str] = &["tokio", "tokio-util", "reqwest", "hyper", "axum", "async-trait"];
 
-/// Checks one manifest; only those under `crates/` have a floor.
+/// Checks one manifest; only those under `crates/` have a layer.
 pub(super) fn check(path: &str, manifest: &str) -> Vec<RuleFinding> {
     let Some(name) = path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml")) else {
         return Vec::new();
     };
-    let Some((_, below)) = LAYERS.iter().find(|(floor, _)| *floor == name) else {
+    let Some((_, below)) = LAYERS.iter().find(|(layer, _)| *layer == name) else {
         return vec![RuleFinding::new(
             path,
             1,
-            format!("crate `{name}` has no floor: give it one in xtask/src/rules/layers.rs"),
+            format!("crate `{name}` has no layer: give it one in xtask/src/rules/layers.rs"),
         )];
     };
     let mut findings = Vec::new();
@@ -73,7 +73,7 @@ impl DependencyTable {
     }
 }
 
-/// Returns the crates of ours that a line names, wherever it does: a renamed dependency names its crate in a value.
+/// Returns the workspace crates that a line names, anywhere in it: a renamed dependency names its crate in a value.
 fn workspace_crates(line: &str) -> impl Iterator<Item = &str> {
     line.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_').filter_map(|word| word.strip_prefix("ralph-"))
 }
@@ -147,7 +147,7 @@ mod tests {
         check_manifest(
             "utils",
             "[dependencies]\n",
-            &[(1, "crate `utils` has no floor: give it one in xtask/src/rules/layers.rs")],
+            &[(1, "crate `utils` has no layer: give it one in xtask/src/rules/layers.rs")],
         );
         assert_eq!(check("Cargo.toml", "[workspace.dependencies]\nralph-cli = { path = \"crates/cli\" }\n"), []);
     }

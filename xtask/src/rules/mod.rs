@@ -1,5 +1,5 @@
-//! The house rules that no tool knows: which crate may use which, where `unsafe` may stand, how long a file may be, and
-//! that no two public types share a name.
+//! Checks the workspace rules that no existing tool covers: which crate may use which, where `unsafe` is allowed, how
+//! long a file may be, and that no two public types share a name.
 
 mod check;
 mod code_scanner;

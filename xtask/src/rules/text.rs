@@ -1,12 +1,12 @@
-//! Rules about files as text: how long they are, how they begin, and what must never be committed.
+//! Checks files as text: how long they are, how they begin, and what must never be committed.
 
 use super::finding::{RuleFinding, extension, line_of};
 
 const MAX_LINES: usize = 800;
-/// Folders of the machines we happen to work on. Written in two parts, because this file is looked at too.
+/// Folders of the developers' machines. Written in two parts, because this file is checked too.
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/tmp", "/wt")];
 
-/// Checks one file, whatever it holds.
+/// Checks one file of any kind.
 pub(super) fn check(path: &str, content: &str) -> Vec<RuleFinding> {
     let mut findings = Vec::new();
     let ours = !path.contains("/vendor/");
@@ -24,7 +24,7 @@ pub(super) fn check(path: &str, content: &str) -> Vec<RuleFinding> {
 }
 
 fn machine_paths(path: &str, content: &str) -> Vec<RuleFinding> {
-    // `~/work/` or `example.org/work/` are not the root of anybody's disk.
+    // `~/work/` and `example.org/work/` are not paths from the root of a disk.
     let begins = |at: usize| {
         let before = content.get(..at).and_then(|before| before.chars().next_back());
         before.is_none_or(|c| !(c.is_alphanumeric() || "_.~-$})>".contains(c)))

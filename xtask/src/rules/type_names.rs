@@ -1,20 +1,20 @@
-//! Finds public types that share a name: a name in a diff must stand for one type of the workspace.
+//! Finds public types that share a name: a name in a diff must identify one type of the workspace.
 
 use std::collections::BTreeMap;
 
 use super::code_scanner;
 use super::finding::{RuleFinding, extension, is_test_file};
 
-/// Names that every module may have, because they are written with the module before them.
+/// Names that every module may have, because they are used with the module as a prefix.
 const PER_MODULE: [&str; 2] = ["Error", "Result"];
 const KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "union", "type"];
 
-/// Where each public type of the shipped code stands.
+/// The places of each public type of the shipped code.
 #[derive(Debug, Default)]
 pub(super) struct TypeNames(BTreeMap<String, Vec<(String, usize)>>);
 
 impl TypeNames {
-    /// Takes in the public types of one file.
+    /// Collects the public types of one file.
     pub(super) fn collect(&mut self, path: &str, text: &str) {
         let shipped = extension(path) == "rs" && path.contains("/src/") && !is_test_file(path);
         if !shipped {
@@ -24,14 +24,14 @@ impl TypeNames {
         for (n, line) in code.lines().enumerate() {
             let Some(name) = public_type(line).filter(|name| !PER_MODULE.contains(name)) else { continue };
             let places = self.0.entry(name.to_owned()).or_default();
-            // Twice in one file is one type in two versions, of which a platform has one.
+            // Twice in one file is one type in two versions for different platforms.
             if places.iter().all(|(known, _)| known != path) {
                 places.push((path.to_owned(), n + 1));
             }
         }
     }
 
-    /// Returns every place of every name that stands for several types.
+    /// Returns every place of every name that several types share.
     pub(super) fn duplicates(&self) -> Vec<RuleFinding> {
         let shared = self.0.iter().filter(|(_, places)| places.len() > 1);
         let findings = shared.flat_map(|(name, places)| {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_stand_for_several_types() {
+    fn names_shared_by_several_types() {
         let (a, b, c) = ("crates/a/src/x.rs", "crates/b/src/y.rs", "xtask/src/z.rs");
         let kind = "pub enum Kind {}\n";
         check(&[(a, kind), (b, "pub struct Other;\n")], &[]);

@@ -1,4 +1,4 @@
-//! The arguments of `ralph agent`.
+//! Defines the arguments of `ralph agent`.
 
 use clap::{Args, Subcommand};
 

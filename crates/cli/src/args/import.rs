@@ -1,4 +1,4 @@
-//! The arguments of `ralph import`.
+//! Defines the arguments of `ralph import`.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ pub(crate) struct ImportArgs {
     /// Where to write the task [default: ralph_task.md at the top of the repository]
     #[arg(long, value_name = "PATH")]
     pub(crate) to: Option<PathBuf>,
-    /// Overwrite a task file that is there
+    /// Overwrite an existing task file
     #[arg(long)]
     pub(crate) force: bool,
 }

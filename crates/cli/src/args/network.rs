@@ -1,4 +1,4 @@
-//! The arguments of `ralph audit` and `ralph policy`.
+//! Defines the arguments of `ralph audit` and `ralph policy`.
 
 use clap::{Args, Subcommand};
 
@@ -6,7 +6,7 @@ use super::RunSelector;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
-    /// Check that the audit file of a run is as it was written
+    /// Check that the audit log of a run is as it was written
     #[command(after_help = "Examples:\n  ralph audit verify @\n  ralph audit verify 01k3 --json")]
     Verify(RunSelector),
 }
@@ -31,14 +31,14 @@ pub(crate) enum PolicyCommand {
         after_help = "Examples:\n  ralph policy deny upload.example.org --run @\n  ralph policy deny github-read"
     )]
     Deny(PolicyChangeArgs),
-    /// Print what was decided at the doors of a run
+    /// Print what the egress proxy decided for a run
     #[command(after_help = "Examples:\n  ralph policy log @ --denied\n  ralph policy log -f 01k3")]
     Log(PolicyLogArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RunFlag {
-    /// A run: a unique start of its id, its branch, or @ for the latest
+    /// A run: a unique prefix of its id, its branch, or @ for the latest
     #[arg(long, value_name = "RUN")]
     pub(crate) run: Option<String>,
 }
@@ -48,10 +48,10 @@ pub(crate) struct PolicyTestArgs {
     /// The host, with its port unless that is 443
     #[arg(value_name = "HOST[:PORT]")]
     pub(crate) host: String,
-    /// Judge a request with this method
+    /// Check a request with this method
     #[arg(long, value_name = "METHOD")]
     pub(crate) method: Option<String>,
-    /// Judge a request for this path
+    /// Check a request for this path
     #[arg(long, value_name = "PATH")]
     pub(crate) path: Option<String>,
     #[command(flatten)]
@@ -69,9 +69,9 @@ pub(crate) struct PolicyChangeArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PolicyLogArgs {
-    /// A run: a unique start of its id, its branch, or @ for the latest
+    /// A run: a unique prefix of its id, its branch, or @ for the latest
     pub(crate) run: String,
-    /// Go on until the run rests
+    /// Keep following until the run rests
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// Only what was refused

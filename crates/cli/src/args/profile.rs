@@ -1,4 +1,4 @@
-//! The arguments of `ralph profile`.
+//! Defines the arguments of `ralph profile`.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ pub(crate) enum ProfileCommand {
     /// List the model profiles: model, price, origin, key and whether they need trust
     #[command(after_help = "Examples:\n  ralph profile ls\n  ralph profile ls --json")]
     Ls,
-    /// Make one tiny real call with each profile: who answers, how fast, at what cost, or what to mend
+    /// Make one tiny real call with each profile: who answers, how fast, at what cost, or what to fix
     #[command(
         after_help = "Each call asks for a few tokens and costs a fraction of a cent. Exits with 4 when a key is missing or refused.\n\nExamples:\n  ralph profile test\n  ralph profile test default-cheap strong-doctor --json"
     )]
@@ -30,7 +30,7 @@ pub(crate) struct ProfileTestArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ProfilePricesArgs {
-    /// Only models whose name holds one of these [default: all]
+    /// Only models whose name contains one of these [default: all]
     #[arg(value_name = "MODEL")]
     pub(crate) models: Vec<String>,
     /// Take the prices of LiteLLM's model_prices_and_context_window.json, for all runs from now on

@@ -1,4 +1,4 @@
-//! The arguments of the commands for a run that goes in circles.
+//! Defines the arguments of the commands for a run that goes in circles.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub(crate) enum GutterCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct GutterExplainArgs {
-    /// A run: a unique start of its id, its branch, or @ for the latest
+    /// A run: a unique prefix of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// Only this iteration
     #[arg(value_name = "N", value_parser = super::at_least_one::<u32>)]
@@ -22,7 +22,7 @@ pub(crate) struct GutterExplainArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {
-    /// A run: a unique start of its id, its branch, or @ for the latest
+    /// A run: a unique prefix of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// The proposal to carry out [default: none, all are listed]
     #[arg(value_name = "N", value_parser = super::at_least_one::<u32>)]
@@ -31,7 +31,7 @@ pub(crate) struct ApplyArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SetProfileArgs {
-    /// A run: a unique start of its id, its branch, or @ for the latest
+    /// A run: a unique prefix of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// One of the profiles the run was started with
     pub(crate) profile: String,
@@ -39,11 +39,11 @@ pub(crate) struct SetProfileArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct EditTaskArgs {
-    /// A run: a unique start of its id, its branch, or @ for the latest
+    /// A run: a unique prefix of its id, its branch, or @ for the latest
     pub(crate) run: String,
     /// The file with the whole new task
     pub(crate) file: PathBuf,
-    /// Take it even where it removes or weakens what judges the work
+    /// Take it even where it removes or weakens what checks the work
     #[arg(long)]
     pub(crate) allow_weaker: bool,
 }

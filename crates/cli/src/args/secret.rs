@@ -1,6 +1,7 @@
-//! `ralph secret` and its older names, as clap reads them.
+//! Defines the arguments of `ralph secret` and its older names.
 //!
-//! No argument ever takes a value: what stands on a command line is seen by every program and kept by the shell.
+//! No argument ever takes a secret's value: every program can read a command line, and the shell keeps it in its
+//! history.
 
 use clap::{Args, Subcommand, ValueEnum};
 use ralph_core::secret::SecretKind;
@@ -13,10 +14,10 @@ pub(crate) enum SecretCommand {
         after_help = "Examples:\n  ralph secret set ANTHROPIC_API_KEY\n  ralph secret set GITHUB_APP_PRIVATE_KEY_PEM < key.pem\n  ralph secret set CLAUDE_CODE_OAUTH_TOKEN --expires 365"
     )]
     Set(SecretSetArgs),
-    /// List credentials: name, kind, source, end and last use, never a value
+    /// List credentials: name, kind, source, expiry and last use, never a value
     #[command(after_help = "Examples:\n  ralph secret ls\n  ralph secret ls --json")]
     Ls,
-    /// Look whether credentials are there and how long they last
+    /// Check whether credentials are present and how long they last
     #[command(after_help = "Examples:\n  ralph secret check\n  ralph secret check --agent claude")]
     Check(SecretCheckArgs),
     /// Print a credential's value to a pipe
@@ -24,7 +25,7 @@ pub(crate) enum SecretCommand {
         after_help = "Examples:\n  ralph secret get GITHUB_PAT | gh auth login --with-token\n  ralph secret get ANTHROPIC_API_KEY | wc -c"
     )]
     Get(SecretNameArg),
-    /// Forget a credential
+    /// Remove a credential
     #[command(after_help = "Examples:\n  ralph secret rm OPENAI_API_KEY\n  ralph secret rm GITHUB_PAT --json")]
     Rm(SecretNameArg),
 }
@@ -39,13 +40,13 @@ pub(crate) struct SecretSetArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SecretSetOptions {
-    /// What it is [default: told from its name and shape]
+    /// What it is [default: derived from its name and shape]
     #[arg(long, value_enum)]
     pub(crate) kind: Option<SecretKindArg>,
     /// Where to keep it [default: the keyring where there is one, else a file only you can read]
     #[arg(long, value_enum)]
     pub(crate) source: Option<SecretSourceArg>,
-    /// When it ends: a date like 2027-01-31, or days from now
+    /// When it expires: a date like 2027-01-31, or days from now
     #[arg(long, value_name = "DATE|DAYS", allow_negative_numbers = true)]
     pub(crate) expires: Option<String>,
     /// Store it without trying it first
@@ -54,7 +55,7 @@ pub(crate) struct SecretSetOptions {
     /// Where to try it, for gateways and servers of your own
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
-    /// Taken only to be refused: a value has no place on a command line
+    /// Accepted only to be refused: a secret value has no place on a command line
     #[arg(hide = true, value_name = "NOTHING")]
     pub(crate) more: Vec<String>,
 }
@@ -108,7 +109,7 @@ pub(crate) struct SecretNameArg {
     pub(crate) name: String,
 }
 
-/// `store-token`, which was made for one agent's token.
+/// The arguments of `store-token`, which was made for one agent's token.
 #[derive(Debug, Args)]
 pub(crate) struct StoreTokenArgs {
     /// The agent it is for
@@ -118,7 +119,7 @@ pub(crate) struct StoreTokenArgs {
     pub(crate) how: SecretSetOptions,
 }
 
-/// `get-token`, likewise.
+/// The arguments of `get-token`, which was made for one agent's token.
 #[derive(Debug, Args)]
 pub(crate) struct GetTokenArgs {
     /// The agent it is for

@@ -1,4 +1,4 @@
-//! `ralph adopt`: a run whose folder is gone, rebuilt from its sandbox.
+//! `ralph adopt`: rebuilds a run whose folder is gone from its sandbox.
 
 use std::path::Path;
 
@@ -21,13 +21,13 @@ pub(crate) async fn adopt(setup: &CliSetup, args: &AdoptArgs, ui: &mut Ui) -> Cl
             failure
         } else {
             CliError::usage(format!("the task file `{}` is needed to rebuild the run, and it is gone", path.display()))
-                .hint("put it back, then adopt again")
+                .hint("restore it, then adopt again")
         }
     })?;
     read.repo_path.clone_from(&from.task_path);
     let flags = RunOverrides { backend: Some(backend.to_owned()), ..RunOverrides::default() };
-    let wish = resolve_run(&setup.host, &read, &flags)?;
-    let runner = rebuild(&setup.host, from, &args.sandbox, wish, Box::new(DisplayNotifier::default())).await?;
+    let spec = resolve_run(&setup.host, &read, &flags)?;
+    let runner = rebuild(&setup.host, from, &args.sandbox, spec, Box::new(DisplayNotifier::default())).await?;
     let id = runner.state().id().to_owned();
     if ui.json() {
         ui.print_json(&serde_json::json!({"format": 1, "run": id, "sandbox": args.sandbox}));

@@ -1,4 +1,4 @@
-//! `ralph agent`: which coding agents there are, and fetching their programs.
+//! `ralph agent`: lists the coding agents and fetches their programs.
 
 use ralph_core::agent::{self, Agent as Known, AgentTestLevel};
 use ralph_core::exit::RalphExitCode;
@@ -13,7 +13,7 @@ use crate::render::align_columns;
 use crate::setup::CliSetup;
 use crate::ui::Ui;
 
-/// The version of what `--json` prints.
+/// The format version of the `--json` output.
 const FORMAT: u32 = 1;
 
 pub(crate) async fn agent(setup: &CliSetup, args: &AgentCommand, ui: &mut Ui) -> CliResult {
@@ -23,7 +23,7 @@ pub(crate) async fn agent(setup: &CliSetup, args: &AgentCommand, ui: &mut Ui) ->
     }
 }
 
-/// What a search for an agent's program brought.
+/// The result of a search for an agent's program.
 type AgentLookup = Result<Option<AgentProgram>, Error>;
 
 fn ls(setup: &CliSetup, ui: &mut Ui) -> RalphExitCode {
@@ -53,10 +53,10 @@ fn ls(setup: &CliSetup, ui: &mut Ui) -> RalphExitCode {
     for line in align_columns(&cells) {
         ui.print_data(&line);
     }
-    let mut told = Vec::new();
+    let mut listed = Vec::new();
     for guarantee in all.iter().map(|(agent, _)| agent.guarantee()) {
-        if !told.contains(&guarantee) {
-            told.push(guarantee);
+        if !listed.contains(&guarantee) {
+            listed.push(guarantee);
             ui.print_message(&format!("{}: {}", guarantee.name(), guarantee.description()));
         }
     }
@@ -133,9 +133,9 @@ fn find_agent(name: &str) -> Result<&'static dyn Known, CliError> {
 
 async fn install(setup: &CliSetup, args: &AgentInstallArgs, ui: &mut Ui) -> CliResult {
     let agent = find_agent(&args.name)?;
-    let wish =
+    let request =
         ralph_engine::agent::AgentInstallRequest { agent, version: args.version.as_deref(), allow: &args.allow_host };
-    let found = ralph_engine::agent::install(&setup.host, &wish, &mut |line| ui.print_message(line)).await;
+    let found = ralph_engine::agent::install(&setup.host, &request, &mut |line| ui.print_message(line)).await;
     let found = found.map_err(|error| {
         let mut failure = CliError::from_error(error.exit(), &error);
         failure.hint = error.hint();
@@ -146,7 +146,7 @@ async fn install(setup: &CliSetup, args: &AgentInstallArgs, ui: &mut Ui) -> CliR
         let place = json!({"name": agent.name(), "version": version, "program": found.on_host});
         ui.print_json(&json!({"format": FORMAT, "installed": place}));
     } else {
-        ui.print_message(&format!("{} {version} is on the shelf", agent.name()));
+        ui.print_message(&format!("{} {version} is installed", agent.name()));
     }
     Ok(RalphExitCode::Success)
 }

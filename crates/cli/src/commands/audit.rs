@@ -1,4 +1,4 @@
-//! `ralph audit`: whether what was written down about a run can be relied on.
+//! `ralph audit`: checks whether the audit log of a run can be relied on.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::error::{CliError, CliResult};
 use crate::setup::CliSetup;
 use crate::ui::Ui;
 
-/// How often a line that is just being written is looked at again.
+/// How many times a line that is still being written is read again.
 const VERIFY_ATTEMPTS: u32 = 20;
 
 pub(crate) async fn audit(setup: &CliSetup, args: &AuditCommand, ui: &mut Ui) -> CliResult {
@@ -30,14 +30,14 @@ async fn verify(folder: &RunFolder, ui: &mut Ui) -> CliResult {
             Ok(RalphExitCode::Success)
         }
         Err(fault) if ui.json() => {
-            let told = json!({"line": fault.line(), "what": fault.as_str(), "why": fault.to_string(),
+            let fault_json = json!({"line": fault.line(), "what": fault.as_str(), "why": fault.to_string(),
                 "hint": fault.hint(&run)});
-            ui.print_json(&json!({"format": 1, "run": run, "sound": false, "fault": told}));
+            ui.print_json(&json!({"format": 1, "run": run, "sound": false, "fault": fault_json}));
             Ok(RalphExitCode::Failed)
         }
         Err(fault) => {
             let mut failure =
-                CliError::new(RalphExitCode::Failed, format!("the audit file of run `{run}` cannot be relied on"))
+                CliError::new(RalphExitCode::Failed, format!("the audit log of run `{run}` cannot be relied on"))
                     .with_cause(&fault);
             failure.hint = fault.hint(&run);
             failure.log = Some(audit::path(folder).display().to_string());
@@ -46,12 +46,13 @@ async fn verify(folder: &RunFolder, ui: &mut Ui) -> CliResult {
     }
 }
 
-/// A live run may be in the middle of a line: that is no fault.
+/// Verifies the audit log, and again after a pause when the last line is cut: a live run may be in the middle of
+/// writing it.
 async fn verify_with_retry(folder: &RunFolder) -> Result<Result<AuditVerification, AuditFault>, CliError> {
     for _ in 0..VERIFY_ATTEMPTS {
         match audit::verify(folder)? {
             Err(AuditFault::Torn { .. }) if folder.is_locked() => tokio::time::sleep(Duration::from_millis(20)).await,
-            judged => return Ok(judged),
+            verified => return Ok(verified),
         }
     }
     Ok(audit::verify(folder)?)
@@ -73,7 +74,7 @@ fn print_report(run: &str, report: &AuditVerification, ui: &mut Ui) {
     ui.print_data(&format!("{}, head {}, {anchored}", pluralize(head.lines, "line"), head.hash));
     if unanchored > 0 {
         ui.print_message(&format!(
-            "{} came after the last anchor: nothing vouches for the end yet",
+            "{} came after the last anchor: the end is not anchored yet",
             pluralize(unanchored, "line")
         ));
     }

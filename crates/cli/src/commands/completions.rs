@@ -1,4 +1,4 @@
-//! `ralph completions` and `ralph man`: made from the command line's own definition.
+//! `ralph completions` and `ralph man`: generated from the definition of the command line.
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;

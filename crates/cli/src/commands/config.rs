@@ -1,4 +1,4 @@
-//! `ralph config`: what is in force, and where it comes from.
+//! `ralph config`: prints the configuration in force and where each value comes from.
 
 use std::path::Path;
 

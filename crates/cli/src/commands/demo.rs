@@ -1,5 +1,5 @@
-//! `ralph demo`: offline, no keys. A small repository, scripted models that lie, cheat and circle until a diagnosis is
-//! followed, and a proved result.
+//! `ralph demo`: runs a demonstration offline and without keys. Scripted models in a small repository claim unproved
+//! work, weaken a check and go in circles until a diagnosis is followed; the result is proved.
 
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
@@ -59,18 +59,18 @@ pub(crate) async fn demo(setup: &CliSetup, args: DemoArgs, ui: &mut Ui) -> CliRe
     let read = setup.load_task(Some(&repo.join(TASK_FILE))).await?;
     let flags =
         RunOverrides { backend: Some(ralph_engine::host::DEFAULT_BACKEND.to_owned()), ..RunOverrides::default() };
-    let mut wish = resolve_run(&setup.host, &read, &flags)?;
+    let mut spec = resolve_run(&setup.host, &read, &flags)?;
     let played = |name: &str| scripted_profile(&dir, name);
-    wish.profiles = RunProfiles {
+    spec.profiles = RunProfiles {
         default: played("demo"),
         fallback: Some(played("demo-strong")),
         doctor: Some(played("demo-doctor")),
     };
     let (wake, stops) = (DisplayNotifier::default(), StopSignals::default());
-    warn_if_not_isolated(&setup.host.backend(&wish.backend)?.capabilities(), ui);
-    let begun = begin(&setup.host, wish, Box::new(wake.clone()), stops.clone(), KeepSandbox::Never).await;
+    warn_if_not_isolated(&setup.host.backend(&spec.backend)?.capabilities(), ui);
+    let begun = begin(&setup.host, spec, Box::new(wake.clone()), stops.clone(), KeepSandbox::Never).await;
     let PreparedRun { runner, .. } = begun.inspect_err(|_| {
-        // Nothing has begun; the folder was ours alone. What cannot be removed is only in the way.
+        // No run has begun and the folder was created here. If it cannot be removed, it only takes up space.
         let _ = std::fs::remove_dir_all(&dir);
     })?;
     let mut state = foreground::drive(runner, &wake, stops, 0, ui).await?;
@@ -104,7 +104,7 @@ pub(crate) async fn demo(setup: &CliSetup, args: DemoArgs, ui: &mut Ui) -> CliRe
     Ok(exit_code(&state))
 }
 
-/// Does what a person would do whose run has paused here: carry out the first proposal and go on.
+/// Applies the first proposal and resumes, as a user would whose run has paused here.
 async fn apply_diagnosis(setup: &CliSetup, state: &RunState, ui: &mut Ui) -> Result<RunState, CliError> {
     let (run, number) = (state.id(), state.diagnoses.open_proposals().next().unwrap_or(1));
     print_text(
@@ -123,7 +123,7 @@ async fn apply_diagnosis(setup: &CliSetup, state: &RunState, ui: &mut Ui) -> Res
     foreground::drive(runner, &wake, stops, state.last_seq, ui).await
 }
 
-/// Speaks to people alone.
+/// Prints a line for people; prints nothing with `--json`.
 fn print_text(ui: &mut Ui, text: &str) {
     if !ui.json() {
         ui.print_message(text);
@@ -153,7 +153,7 @@ fn demo_dir(dir: Option<PathBuf>) -> Result<PathBuf, CliError> {
     Ok(dir)
 }
 
-/// Makes the first commit, whatever the user's own git settings are.
+/// Creates the first commit, independently of the user's git settings.
 fn commit(repo: &Path) -> Result<(), CliError> {
     let steps: [&[&str]; 3] = [
         &["init", "-q", "-b", "main"],
@@ -188,10 +188,10 @@ fn commit(repo: &Path) -> Result<(), CliError> {
                     .hint("install git, then try again")
             })?;
         if !done.status.success() {
-            let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+            let stderr = String::from_utf8_lossy(&done.stderr).trim().to_owned();
             return Err(CliError::new(
                 RalphExitCode::Failed,
-                format!("git {} failed: {said}", step.first().unwrap_or(&"")),
+                format!("git {} failed: {stderr}", step.first().unwrap_or(&"")),
             ));
         }
     }

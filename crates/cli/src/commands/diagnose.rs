@@ -1,4 +1,4 @@
-//! `ralph diagnose` and `ralph apply`: a doctor's opinion on a run, and what it proposes.
+//! `ralph diagnose` and `ralph apply`: requests a diagnosis of a run, and lists or applies its proposals.
 
 use ralph_core::control::Control;
 use ralph_core::diagnosis::ProposalList;
@@ -27,9 +27,9 @@ pub(crate) async fn diagnose(setup: &CliSetup, run: &str, ui: &mut Ui) -> CliRes
             .hint(format!("ralph profile test, then: ralph diagnose {id}")));
     }
     if ui.json() {
-        let book = read_proposals(&folder)?;
+        let list = read_proposals(&folder)?;
         ui.print_json(&json!({
-            "format": 1, "run": id, "control": "diagnose", "written": made, "proposals": proposals_json(&book, &state),
+            "format": 1, "run": id, "control": "diagnose", "written": made, "proposals": proposals_json(&list, &state),
         }));
         return Ok(RalphExitCode::Success);
     }
@@ -44,7 +44,7 @@ pub(crate) async fn diagnose(setup: &CliSetup, run: &str, ui: &mut Ui) -> CliRes
     print_proposals(&folder, &state, ui)
 }
 
-/// Returns why the last diagnosis came to nothing, if it did.
+/// Returns why the last diagnosis failed, if it did.
 fn diagnosis_error(folder: &RunFolder) -> Result<Option<String>, CliError> {
     let lines = read_events(&folder.events_path(), &folder.id())?;
     let last = lines.into_iter().rev().find_map(|line| match line.event {
@@ -61,8 +61,8 @@ pub(crate) async fn apply(setup: &CliSetup, args: &ApplyArgs, ui: &mut Ui) -> Cl
     let folder = setup.find_run_to_change(&args.run)?;
     let state = folder.state()?;
     if ui.json() {
-        let book = read_proposals(&folder)?;
-        ui.print_json(&json!({"format": 1, "run": folder.id(), "proposals": proposals_json(&book, &state)}));
+        let list = read_proposals(&folder)?;
+        ui.print_json(&json!({"format": 1, "run": folder.id(), "proposals": proposals_json(&list, &state)}));
         return Ok(RalphExitCode::Success);
     }
     print_proposals(&folder, &state, ui)
@@ -70,15 +70,15 @@ pub(crate) async fn apply(setup: &CliSetup, args: &ApplyArgs, ui: &mut Ui) -> Cl
 
 fn print_proposals(folder: &RunFolder, state: &RunState, ui: &mut Ui) -> CliResult {
     let id = folder.id();
-    let book = read_proposals(folder)?;
-    let told = proposals_json(&book, state);
-    if told.is_empty() {
+    let list = read_proposals(folder)?;
+    let rows = proposals_json(&list, state);
+    if rows.is_empty() {
         let last = folder.read(&folder.mirror("diagnostics.md"))?.unwrap_or_default();
         let last = String::from_utf8_lossy(&last).into_owned();
         let why = last.lines().rev().find_map(|line| line.strip_prefix("No diagnosis: ")).map(|why| one_line(why, 300));
         match why {
             Some(why) if state.diagnoses.written > 0 => {
-                ui.print_message(&format!("there is no diagnosis of run {id}: {why}"))
+                ui.print_message(&format!("there is no diagnosis of run {id}: {why}"));
             }
             _ => ui.print_message(&format!(
                 "nothing was proposed for run {id} yet; ralph diagnose {id} asks for a diagnosis"
@@ -86,26 +86,27 @@ fn print_proposals(folder: &RunFolder, state: &RunState, ui: &mut Ui) -> CliResu
         }
         return Ok(RalphExitCode::Success);
     }
-    for one in &told {
+    for one in &rows {
         let (number, applied) = (one["number"].as_u64().unwrap_or(0), one["applied"] == true);
         let words = one_line(one["words"].as_str().unwrap_or_default(), 200);
         let state = if applied { paint(GREEN, "applied") } else { paint(DIM, "open") };
         ui.print_data(&format!("{number}  {state}  {words}"));
     }
     if let Some(first) = state.diagnoses.open_proposals().next() {
-        ui.print_message(&format!("next: ralph apply {id} {first} carries one out, ralph resume {id} goes on"));
+        ui.print_message(&format!("next: ralph apply {id} {first} applies one, ralph resume {id} continues"));
     }
     Ok(RalphExitCode::Success)
 }
 
-/// The proposals that an event speaks of, with what became of each.
-fn proposals_json(book: &ProposalList, state: &RunState) -> Vec<serde_json::Value> {
-    let told = book.proposals.iter().filter(|one| one.number <= state.diagnoses.proposals);
-    told.map(|one| {
-        let mut value = serde_json::to_value(one).unwrap_or_default();
-        value["applied"] = state.diagnoses.applied.contains(&one.number).into();
-        value["words"] = one.proposal.describe().into();
-        value
-    })
-    .collect()
+/// Returns the proposals that events refer to, with the state of each.
+fn proposals_json(list: &ProposalList, state: &RunState) -> Vec<serde_json::Value> {
+    let known = list.proposals.iter().filter(|one| one.number <= state.diagnoses.proposals);
+    known
+        .map(|one| {
+            let mut value = serde_json::to_value(one).unwrap_or_default();
+            value["applied"] = state.diagnoses.applied.contains(&one.number).into();
+            value["words"] = one.proposal.describe().into();
+            value
+        })
+        .collect()
 }

@@ -1,4 +1,4 @@
-//! `ralph diff`: what a run changed, from the host's own repository.
+//! `ralph diff`: prints what a run changed, read from the host's repository.
 
 use ralph_core::exit::RalphExitCode;
 use ralph_core::text::strip_control;

@@ -1,5 +1,5 @@
-//! `ralph doctor`: looks whether this machine can do what a run needs, and what the person has set up so far. It reads and
-//! changes nothing; `ralph selftest` really tries.
+//! `ralph doctor`: checks whether this machine can do what a run needs, and what the user has set up so far. It only
+//! reads; `ralph selftest` really creates a sandbox.
 
 mod setup;
 
@@ -39,7 +39,7 @@ fn finding(
 pub(crate) async fn doctor(setup: &CliSetup, ui: &mut Ui) -> RalphExitCode {
     let git = setup.host.git.program().display().to_string();
     let mut findings = vec![finding("git", BackendCheckStatus::Good, git, None)];
-    // The default alone: the others are asked for by name.
+    // Only the default backend: the others are used only when they are named.
     if let Some(backend) = setup.host.backends().first() {
         findings.extend(backend.checks().await.into_iter().map(DoctorFinding::from));
     }
@@ -60,7 +60,7 @@ pub(crate) async fn doctor(setup: &CliSetup, ui: &mut Ui) -> RalphExitCode {
                 ui.print_data(&format!("    next: {next}"));
             }
         }
-        ui.print_message(if bad { "not ready: see above" } else { "ready; `ralph selftest` really tries the sandbox" });
+        ui.print_message(if bad { "not ready: see above" } else { "ready; `ralph selftest` tests a real sandbox" });
     }
     if bad { RalphExitCode::NotReady } else { RalphExitCode::Success }
 }

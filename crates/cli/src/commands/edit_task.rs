@@ -1,4 +1,4 @@
-//! `ralph edit-task`: another text for the task of a run.
+//! `ralph edit-task`: replaces the task text of a run.
 
 use ralph_core::control::{Control, TaskEdit};
 

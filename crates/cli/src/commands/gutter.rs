@@ -1,4 +1,4 @@
-//! `ralph gutter explain`: why each iteration was scored as it was, told from the events alone.
+//! `ralph gutter explain`: explains the loop score of each iteration, from the events alone.
 
 use ralph_core::exit::RalphExitCode;
 use ralph_core::gutter::{self, GUTTER_THRESHOLD, LadderRung, ScoreExplanation};
@@ -72,7 +72,7 @@ fn explanation_lines(one: &ScoreExplanation) -> Vec<String> {
     if let Some(rung) = one.rung {
         let profile = one.profile.as_deref().unwrap_or_default();
         let what = match rung {
-            LadderRung::Rotate => "a fresh session that was told why".to_owned(),
+            LadderRung::Rotate => "a fresh session with the reason in its prompt".to_owned(),
             LadderRung::Fallback => format!("the fallback profile {profile}"),
             LadderRung::Diagnose => "a diagnosis".to_owned(),
             LadderRung::Pause => "it waits for a person".to_owned(),

@@ -1,4 +1,4 @@
-//! `ralph import`: another tool's plan becomes a task file.
+//! `ralph import`: converts another tool's plan into a task file.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -23,18 +23,18 @@ pub(crate) async fn import(setup: &CliSetup, args: &ImportArgs, ui: &mut Ui) -> 
     let shown = args.to.clone().unwrap_or_else(|| PathBuf::from(TASK_FILE));
     let text = read_plan(&args.file)?;
     if is_same_file(&args.file, &to) {
-        return Err(CliError::usage(format!("`{}` would be overwritten by what is made of it", args.file.display()))
+        return Err(CliError::usage(format!("`{}` would be overwritten by the imported task", args.file.display()))
             .hint(format!("ralph import {} --to tasks/imported.md", shell_quote(&args.file))));
     }
     if to.symlink_metadata().is_ok() && !args.force {
         let to = args.to.as_ref().map_or_else(String::new, |to| format!(" --to {}", shell_quote(to)));
-        return Err(CliError::usage(format!("`{}` is there already", shown.display()))
+        return Err(CliError::usage(format!("`{}` already exists", shown.display()))
             .hint(format!("name another with `--to`, or: ralph import {}{to} --force", shell_quote(&args.file))));
     }
     let found = detect_project(repo.top())?;
     let name = args.file.display().to_string();
-    let wish = PlanSource { name: &name, text: &text, test_command: found.test_command.as_deref() };
-    let imported = make(&wish).map_err(|error| error_with_hint(RalphExitCode::Usage, &error, Some(error.hint())))?;
+    let source = PlanSource { name: &name, text: &text, test_command: found.test_command.as_deref() };
+    let imported = make(&source).map_err(|error| error_with_hint(RalphExitCode::Usage, &error, Some(error.hint())))?;
     write_atomic(&to, imported.task.as_bytes())?;
     if ui.json() {
         ui.print_json(&serde_json::json!({"format": 1, "file": to, "from": args.file, "kind": imported.kind,
@@ -52,7 +52,7 @@ fn print_summary(imported: &ImportedTask, to: &Path, ui: &mut Ui) {
     ui.print_message(&format!("wrote {} from {}: {}", to.display(), imported.kind.description(), boxes(*items)));
     if *claimed > 0 {
         ui.print_message(&format!(
-            "note: {} called done; nothing of that is proved, so they are open",
+            "note: {} marked as done in the plan; none is proved yet, so they are open",
             boxes(*claimed)
         ));
     }
@@ -71,7 +71,7 @@ fn print_summary(imported: &ImportedTask, to: &Path, ui: &mut Ui) {
     ui.print_message(&format!("next: read it, give each box a proof that fails today, then ralph lint{lint}"));
 }
 
-/// Reads a plan, and no more of it than can be one.
+/// Reads a plan up to the largest size that a plan may have.
 fn read_plan(path: &Path) -> Result<String, CliError> {
     let failed = |why: &dyn std::error::Error| {
         CliError::usage(format!("could not read `{}`", path.display()))
@@ -85,7 +85,7 @@ fn read_plan(path: &Path) -> Result<String, CliError> {
     }
     let file = std::fs::File::open(path).map_err(|error| failed(&error))?;
     let mut bytes = Vec::new();
-    // One byte more than allowed tells that it is too large.
+    // One byte more than allowed shows that the file is too large.
     file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     if bytes.len() > MAX_BYTES {
         let error = ralph_core::import::PlanImportError::TooLarge {

@@ -1,4 +1,4 @@
-//! `ralph init`: a task file that fits the repository.
+//! `ralph init`: writes a task file that fits the repository.
 
 use std::path::Path;
 
@@ -16,18 +16,18 @@ use crate::error::{CliError, CliResult};
 use crate::setup::CliSetup;
 use crate::ui::{Ui, one_line};
 
-/// How many folders deep the repository is looked at.
+/// How many folders deep the repository is searched.
 const MAX_DEPTH: usize = 4;
-/// A manifest is never larger; of one that is, nothing is read.
+/// The largest manifest that is read; a larger file is skipped.
 const MANIFEST_BYTES: u64 = 1 << 20;
 
 pub(crate) async fn init(setup: &CliSetup, args: &InitArgs, ui: &mut Ui) -> CliResult {
     let repo = setup.repo().await?;
     let top = repo.top();
     let path = top.join(TASK_FILE);
-    // A link that leads nowhere is in the way too.
+    // A dangling symbolic link is in the way too.
     if path.symlink_metadata().is_ok() && !args.force {
-        return Err(CliError::usage(format!("`{TASK_FILE}` is there already"))
+        return Err(CliError::usage(format!("`{TASK_FILE}` already exists"))
             .hint("edit it, or `ralph init --force` to start over"));
     }
     let found = detect_project(top)?;
@@ -48,17 +48,17 @@ pub(crate) async fn init(setup: &CliSetup, args: &InitArgs, ui: &mut Ui) -> CliR
     match &found.test_command {
         Some(command) => {
             ui.print_message(&format!("wrote {TASK_FILE}, tested by `{command}`"));
-            ui.print_message("next: say what shall be true in it, then ralph lint");
+            ui.print_message("next: state in it what must be true, then ralph lint");
         }
         None => {
-            ui.print_message(&format!("wrote {TASK_FILE}; nothing here says how the project is tested"));
-            ui.print_message("next: put your command in as `test_command`, say what shall be true, then ralph lint");
+            ui.print_message(&format!("wrote {TASK_FILE}; no test command was found here"));
+            ui.print_message("next: set your command as `test_command`, state what must be true, then ralph lint");
         }
     }
     Ok(RalphExitCode::Success)
 }
 
-/// Says what was found, and why it is believed.
+/// Prints the detected projects and the evidence for each.
 fn print_detected(found: &TestDetection, ui: &mut Ui) {
     for stack in &found.stacks {
         let place = if stack.folder.is_empty() { String::new() } else { format!(" in {}", stack.folder) };
@@ -70,14 +70,14 @@ fn print_detected(found: &TestDetection, ui: &mut Ui) {
     }
 }
 
-/// Looks at the upper folders of a repository, following no link.
+/// Detects projects in the upper folders of a repository, without following links.
 pub(super) fn detect_project(top: &Path) -> Result<TestDetection, CliError> {
     let mut project = ProjectFiles::default();
     let mut folders = vec![(top.to_owned(), String::new(), 1)];
     while let Some((folder, within, depth)) = folders.pop() {
         let entries = match std::fs::read_dir(&folder) {
             Ok(entries) => entries,
-            // A folder that may not be looked into says nothing about the tests.
+            // An unreadable folder gives no information about the tests.
             Err(_) if depth > 1 => continue,
             Err(error) => {
                 return Err(CliError::new(RalphExitCode::Failed, format!("could not list `{}`", folder.display()))
@@ -85,7 +85,7 @@ pub(super) fn detect_project(top: &Path) -> Result<TestDetection, CliError> {
             }
         };
         for entry in entries.flatten() {
-            // A path with other bytes cannot stand in a task file.
+            // A task file is UTF-8, so it cannot contain a path that is not.
             let Ok(name) = entry.file_name().into_string() else { continue };
             let Ok(kind) = entry.file_type() else { continue };
             let path = if within.is_empty() { name.clone() } else { format!("{within}/{name}") };

@@ -1,4 +1,4 @@
-//! `ralph lint`: what is wrong with a task, before a token is spent.
+//! `ralph lint`: reports what is wrong with a task before a token is spent.
 
 use ralph_core::exit::RalphExitCode;
 use ralph_core::lint::{LintFinding, fix, has_errors};
@@ -29,18 +29,18 @@ pub(crate) async fn lint(setup: &CliSetup, args: &LintArgs, ui: &mut Ui) -> CliR
             ralph_engine::store::write_atomic(&path, fixed.as_bytes())?;
             read.source = Some(fixed);
             let left = lint_task(&setup.host, &read, &flags).await?;
-            let mended = match found.len().saturating_sub(left.len()) {
-                1 => "1 finding was mended".to_owned(),
-                n => format!("{n} findings were mended"),
+            let fixed = match found.len().saturating_sub(left.len()) {
+                1 => "1 finding was fixed".to_owned(),
+                n => format!("{n} findings were fixed"),
             };
-            ui.print_message(&format!("{mended} in {}", path.display()));
+            ui.print_message(&format!("{fixed} in {}", path.display()));
             found = left;
         }
     }
     if args.baseline && !has_errors(&found) {
-        let wish = resolve_run(&setup.host, &read, &flags)?;
-        warn_if_not_isolated(&setup.host.backend(&wish.backend)?.capabilities(), ui);
-        found.extend(baseline_findings(&setup.host, &wish).await?);
+        let spec = resolve_run(&setup.host, &read, &flags)?;
+        warn_if_not_isolated(&setup.host.backend(&spec.backend)?.capabilities(), ui);
+        found.extend(baseline_findings(&setup.host, &spec).await?);
     }
     print_findings(&read.source.clone().unwrap_or_default(), &read.display_path, &found, ui);
     if has_errors(&found) {

@@ -1,4 +1,4 @@
-//! `ralph logs`: the events of a run as lines, or as they are.
+//! `ralph logs`: prints the events of a run as lines of text or as JSON.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::render::events;
 use crate::setup::CliSetup;
 use crate::ui::Ui;
 
-/// How often a followed run is looked at.
+/// How often a followed run is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) async fn logs(setup: &CliSetup, args: &LogsArgs, ui: &mut Ui) -> CliResult {
@@ -55,7 +55,7 @@ pub(crate) async fn logs(setup: &CliSetup, args: &LogsArgs, ui: &mut Ui) -> CliR
     }
 }
 
-/// A damaged line ends the log; the file itself is all there is to look at then.
+/// Reads the next event. A damaged line ends the log; the hint then names the file itself.
 fn next_event(follow: &mut EventLogReader, folder: &RunFolder) -> Result<Option<EventLine>, CliError> {
     follow.next().map_err(|error| {
         let newer = matches!(&error, ralph_engine::Error::BadEvent { source: BadEventLine::Newer { .. }, .. });
@@ -68,7 +68,7 @@ fn next_event(follow: &mut EventLogReader, folder: &RunFolder) -> Result<Option<
     })
 }
 
-/// Returns the iteration an event begins.
+/// Returns the iteration that an event begins.
 fn started_iteration(line: &EventLine) -> Option<u32> {
     match &line.event {
         Event::IterationStarted { n, .. } => Some(*n),

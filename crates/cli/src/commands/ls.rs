@@ -1,4 +1,4 @@
-//! `ralph ls`: all runs, the latest last.
+//! `ralph ls`: lists all runs, the latest last.
 
 use ralph_core::exit::RalphExitCode;
 use ralph_web::view::{FORMAT, RunSummary, summary};
@@ -76,7 +76,7 @@ fn age(at: &str) -> String {
     format_duration(u64::try_from(ms).unwrap_or(0))
 }
 
-/// Returns how much of an id is enough to name it.
+/// Returns the length of the shortest prefix of an id that is unique among the ids.
 fn unique_prefix(id: &str, ids: &[&str]) -> usize {
     let shared = |other: &&str| id.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
     let longest = ids.iter().filter(|other| **other != id).map(shared).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! One file per command.
+//! Dispatches to the commands, one file per command.
 
 mod adopt;
 mod agent;
@@ -44,7 +44,7 @@ use crate::error::CliResult;
 use crate::setup::CliSetup;
 use crate::ui::Ui;
 
-/// Carries out the command a person typed.
+/// Runs the command that the user typed.
 pub(crate) async fn dispatch(cli: Cli, environment: ProcessEnvironment, ui: &mut Ui) -> CliResult {
     match cli.command {
         CliCommand::Completions { shell } => return Ok(completions::completions(shell, ui)),

@@ -1,4 +1,4 @@
-//! `ralph policy`: what runs may reach, why, and how a person changes it.
+//! `ralph policy`: shows and changes what runs may reach on the network.
 
 mod change;
 mod config_edit;
@@ -31,7 +31,7 @@ pub(crate) async fn policy(setup: &CliSetup, args: &PolicyCommand, ui: &mut Ui) 
     }
 }
 
-/// The policy of a run, or that of the runs that start here, with the origin of its parts.
+/// The policy of a run, or of runs that start here, with the origin of its parts.
 struct EffectivePolicy {
     /// The run's id.
     run: Option<String>,
@@ -76,7 +76,7 @@ impl EffectivePolicy {
         }
     }
 
-    /// Returns the end of a command that is about the same run.
+    /// Returns the `--run` flag for commands about the same run; empty without a run.
     fn run_flag(&self) -> String {
         self.run.as_ref().map(|run| format!(" --run {run}")).unwrap_or_default()
     }
@@ -86,10 +86,10 @@ fn ls(in_force: &EffectivePolicy, ui: &mut Ui) -> RalphExitCode {
     let mode = in_force.policy.mode;
     if ui.json() {
         let list = |rules: &[(Vec<PolicyRule>, String)]| -> Vec<Value> {
-            let told = |(rules, origin): &(Vec<PolicyRule>, String)| {
+            let to_json = |(rules, origin): &(Vec<PolicyRule>, String)| {
                 rules.iter().map(|rule| json!({"rule": rule, "origin": origin})).collect::<Vec<_>>()
             };
-            rules.iter().flat_map(told).collect()
+            rules.iter().flat_map(to_json).collect()
         };
         ui.print_json(&json!({"format": 1, "run": in_force.run, "mode": mode, "mode_origin": in_force.mode_origin,
             "allow": list(&in_force.allow), "deny": list(&in_force.deny)}));
@@ -107,7 +107,7 @@ fn ls(in_force: &EffectivePolicy, ui: &mut Ui) -> RalphExitCode {
     match mode {
         PolicyMode::Deny => ui.print_message("nothing but the model endpoints of the run can be reached"),
         PolicyMode::Allowlist if in_force.policy.allow.is_empty() => {
-            ui.print_message("the list is empty: nothing can be reached")
+            ui.print_message("the list is empty: nothing can be reached");
         }
         PolicyMode::Allowlist | PolicyMode::Open => (),
     }
@@ -125,7 +125,8 @@ fn test(in_force: &EffectivePolicy, args: &PolicyTestArgs, ui: &mut Ui) -> CliRe
     let reached = decision.allowed;
     let inside = internal_address_kind(policy, &target);
     let mut rule = match inside {
-        // Only the address itself opens an inner address, never a name, and some are opened by nothing.
+        // Only a rule for the address itself opens an internal address, never one for a name; some are opened by no
+        // rule.
         _ if is_localhost(target.host()) => inside.map(|_| format!("127.0.0.1:{}", target.port())),
         Some(kind) => kind.can_be_allowed().then(|| target.allow_rule()),
         None => Some(target.allow_rule()),
@@ -133,12 +134,12 @@ fn test(in_force: &EffectivePolicy, args: &PolicyTestArgs, ui: &mut Ui) -> CliRe
     if decision.allowed && (args.method.is_some() || args.path.is_some()) {
         let (method, path) = (args.method.as_deref().unwrap_or("GET"), args.path.as_deref().unwrap_or("/"));
         decision = decide_request(policy, target.host(), target.port(), method, path);
-        // No more than what was asked for, where a rule can say that.
+        // The suggested rule allows no more than the request that was tested, where a rule can express that.
         if inside.is_none() {
             rule = rule_for_request(&target.allow_rule(), method, path).map(|rule| rule.to_string());
         }
     }
-    // A deny rule is a decision that no other rule overrules.
+    // No allow rule overrides a deny rule, so none is suggested.
     let denied = !decision.allowed && decision.rule.is_some();
     let inside = inside.filter(|_| !denied);
     decision.allowed &= inside.is_none();
@@ -166,7 +167,8 @@ fn test(in_force: &EffectivePolicy, args: &PolicyTestArgs, ui: &mut Ui) -> CliRe
     Ok(if decision.allowed { RalphExitCode::Success } else { RalphExitCode::Failed })
 }
 
-/// Says what was decided; where the host is `reached` and the request is not, that is not for want of a rule about it.
+/// Describes the decision. `reached` says that rules name the host, so that the request is denied because none of them
+/// allows it.
 fn decision_text(in_force: &EffectivePolicy, decision: &PolicyDecision, reached: bool) -> String {
     let PolicyDecision { allowed, rule, inspect } = decision;
     let mode = in_force.policy.mode;
@@ -181,10 +183,10 @@ fn decision_text(in_force: &EffectivePolicy, decision: &PolicyDecision, reached:
         None if reached => format!("is {word}: its rules allow other requests, and none allows this one"),
         None => format!("is {word}: no rule names it, and the network policy is `{mode}`"),
     };
-    if *inspect { format!("{why}; each request is judged by itself, see --method and --path") } else { why }
+    if *inspect { format!("{why}; each request is checked separately, see --method and --path") } else { why }
 }
 
-/// Returns the command by which a person allows a rule.
+/// Returns the command that adds an allow rule.
 fn allow_command(rule: &str, of: &str) -> String {
     format!("ralph policy allow {}{of}", shell_argument(rule))
 }

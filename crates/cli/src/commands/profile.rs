@@ -1,4 +1,4 @@
-//! `ralph profile ls`: which models a run may use, what they cost, and what is missing before they can be used.
+//! `ralph profile ls`: lists the models a run may use, what they cost, and what is missing before they can be used.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::render::align_columns;
 use crate::setup::CliSetup;
 use crate::ui::{Ui, YELLOW, paint};
 
-/// The version of what `--json` prints.
+/// The format version of the `--json` output.
 pub(super) const FORMAT: u32 = 1;
 
 pub(crate) async fn profile(setup: &CliSetup, args: &ProfileCommand, ui: &mut Ui) -> CliResult {
@@ -69,7 +69,7 @@ async fn ls(setup: &CliSetup, ui: &mut Ui) -> CliResult {
     Ok(RalphExitCode::Success)
 }
 
-/// Says what must be done before a profile can be used as it stands.
+/// Returns what must be done before a profile can be used in its current form.
 fn remarks(entry: &ProfileEntry, price: Option<Price>, key: &ProfileKeyStatus) -> Vec<String> {
     let mut remarks = Vec::new();
     if entry.needs_trust() {
@@ -78,19 +78,21 @@ fn remarks(entry: &ProfileEntry, price: Option<Price>, key: &ProfileKeyStatus) -
     }
     match key {
         ProfileKeyStatus::Failed(why) => remarks.push(why.clone()),
-        ProfileKeyStatus::Expired { name } => remarks.push(format!("its key is over; next: ralph secret set {name}")),
+        ProfileKeyStatus::Expired { name } => {
+            remarks.push(format!("its key has expired; next: ralph secret set {name}"))
+        }
         _ => (),
     }
     if price.is_none() {
         remarks.push(
-            "nobody knows its price, so a run with it needs a token cap; next: ralph profile prices --import FILE"
+            "its price is unknown, so a run with it needs a token cap; next: ralph profile prices --import FILE"
                 .to_owned(),
         );
     }
     remarks
 }
 
-/// How the key of a profile stands.
+/// The state of a profile's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProfileKeyStatus {
     NotNeeded,
@@ -104,7 +106,7 @@ pub(super) enum ProfileKeyStatus {
     Missing {
         name: String,
     },
-    /// Not looked for: the file that names it is a stranger's.
+    /// Not looked up: the file that names it is not trusted.
     Untrusted,
     Failed(String),
 }
@@ -114,7 +116,7 @@ impl ProfileKeyStatus {
         match self {
             Self::NotNeeded => "not needed".to_owned(),
             Self::Found { name, source } => format!("{} ({source})", table_cell(name)),
-            Self::Expired { name } => format!("{} is over", table_cell(name)),
+            Self::Expired { name } => format!("{} has expired", table_cell(name)),
             Self::Missing { name } => format!("no {}", table_cell(name)),
             Self::Untrusted => "-".to_owned(),
             Self::Failed(_) => "?".to_owned(),
@@ -133,14 +135,14 @@ impl ProfileKeyStatus {
     }
 }
 
-/// Looks for keys, for each name once: some are found by asking a program.
+/// Looks up keys, each name once, because some lookups start a program.
 struct KeyLookup<'s> {
     setup: &'s CliSetup,
     store: SecretStore,
     known: BTreeMap<Vec<String>, ProfileKeyStatus>,
 }
 
-/// Says how the key of one profile stands.
+/// Returns the state of one profile's key.
 pub(super) fn profile_key_status(setup: &CliSetup, entry: &ProfileEntry) -> ProfileKeyStatus {
     KeyLookup::new(setup).status(entry)
 }
@@ -187,7 +189,7 @@ impl<'s> KeyLookup<'s> {
     }
 }
 
-/// Writes a price as input, output and cached input.
+/// Formats a price as input, output and cached input.
 pub(super) fn price_cells(price: Option<&Price>) -> [String; 3] {
     match price {
         Some(price) => [price.input, price.output, price.cached_input].map(format_dollars),
@@ -195,14 +197,14 @@ pub(super) fn price_cells(price: Option<&Price>) -> [String; 3] {
     }
 }
 
-/// Writes micro-dollars as dollars, with the digits that say something and never fewer than cents.
+/// Formats micro-dollars as dollars, without trailing zeros but always with cents.
 fn format_dollars(micros: u64) -> String {
     let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
     let kept = text.trim_end_matches('0').len().max(text.len() - 4);
     text.get(..kept).unwrap_or(&text).to_owned()
 }
 
-/// Returns a price as dollars per million tokens, by the words of `models.yaml`.
+/// Returns a price as dollars per million tokens, with the keys of `models.yaml`.
 pub(super) fn price_json(price: &Price) -> Value {
     let rates = |rates: &TokenRates| {
         json!({"input_per_mtok": micros_to_usd(rates.input), "output_per_mtok": micros_to_usd(rates.output),
@@ -228,7 +230,7 @@ fn micros_to_usd(micros: u64) -> f64 {
     ralph_core::money::MicroUsd(micros).as_usd()
 }
 
-/// Makes a word of somebody's file safe for a table: one line, no escape sequences, not too long.
+/// Makes text from an untrusted file safe for a table: one line, no escape sequences, limited length.
 pub(super) fn table_cell(text: &str) -> String {
     text::first_line(&text::strip_control(text), 80).to_owned()
 }

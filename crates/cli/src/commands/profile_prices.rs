@@ -1,4 +1,5 @@
-//! `ralph profile prices`: what tokens cost, and an import of LiteLLM's price file over what ships with ralph.
+//! `ralph profile prices`: lists what tokens cost, and imports LiteLLM's price file over the prices that ship with
+//! ralph.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -18,16 +19,16 @@ use crate::render::align_columns;
 use crate::setup::{CliSetup, error_with_hint};
 use crate::ui::Ui;
 
-/// No price file is nearly as large.
+/// The largest price file that is read; real ones are far smaller.
 const MAX_PRICE_FILE_BYTES: u64 = 64 << 20;
 
 pub(crate) fn prices(setup: &CliSetup, args: &ProfilePricesArgs, ui: &mut Ui) -> CliResult {
     let new = args.import.as_deref().map(|path| import(setup, path)).transpose()?;
-    // Read again from where runs will read it.
+    // Loaded again from the file that runs will read.
     let over = imported_prices(&setup.host.home)?;
     let table = PriceTable::shipped().overlaid(over.clone());
     let rows = match (&new, args.models.is_empty()) {
-        // Whoever imports thousands of prices does not want to read them all.
+        // After an import, do not list thousands of prices that the user did not ask for.
         (Some(_), true) => Vec::new(),
         _ => select_models(&table, &over, &args.models)?,
     };
@@ -41,11 +42,11 @@ pub(crate) fn prices(setup: &CliSetup, args: &ProfilePricesArgs, ui: &mut Ui) ->
     }
     if let Some(ImportedPrices { table, skipped }) = &new {
         ui.print_message(&format!(
-            "the prices of {} models were taken; {skipped} entries that are not sold by the token alone were skipped",
+            "the prices of {} models were imported; {skipped} entries that are not sold by the token alone were skipped",
             table.len()
         ));
         ui.print_message(&format!(
-            "they are in `{}` and count for every run that starts from now on",
+            "they are in `{}` and apply to every run that starts from now on",
             prices_file(&setup.host.home).display()
         ));
     }
@@ -57,16 +58,16 @@ pub(crate) fn prices(setup: &CliSetup, args: &ProfilePricesArgs, ui: &mut Ui) ->
             ui.print_data(&line);
         }
         ui.print_message(&format!(
-            "prices are dollars per million tokens; the built-in ones are of {}",
+            "prices are dollars per million tokens; the built-in ones date from {}",
             PriceTable::shipped_on()
         ));
     }
     Ok(RalphExitCode::Success)
 }
 
-/// Takes a price file over; where it is none, what was imported before stays as it is.
+/// Imports a price file. If it is not one, an earlier import stays in force.
 fn import(setup: &CliSetup, path: &Path) -> Result<ImportedPrices, CliError> {
-    let refused = || format!("`{}` was not imported, and the prices are what they were", path.display());
+    let refused = || format!("`{}` was not imported, and the prices are unchanged", path.display());
     let unreadable = |error: &std::io::Error| {
         CliError::usage(refused()).with_cause(error).hint("name LiteLLM's `model_prices_and_context_window.json`")
     };
@@ -109,7 +110,7 @@ impl PriceRow<'_> {
     }
 }
 
-/// Returns the models whose name, with or without that of who sells it, holds one of the wanted words.
+/// Returns the models whose name, with or without its provider, contains one of the wanted words.
 fn select_models<'t>(
     table: &'t PriceTable,
     over: &PriceTable,

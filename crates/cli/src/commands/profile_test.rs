@@ -1,4 +1,4 @@
-//! `ralph profile test`: one tiny call to each model, and what came of it.
+//! `ralph profile test`: makes one tiny call to each model and reports the result.
 
 use std::time::{Duration, Instant};
 
@@ -19,9 +19,9 @@ use crate::render::align_columns;
 use crate::setup::CliSetup;
 use crate::ui::{RED, Ui, YELLOW, paint};
 
-/// What is asked. A model that thinks first may use up its few tokens with it, which is an answer too.
+/// The prompt. A model that thinks first may use all of its few tokens for that, which counts as an answer too.
 const TEST_PROMPT: &str = "Answer with the word OK.";
-/// The fewest that every provider takes.
+/// The smallest output limit that every provider accepts.
 const TEST_OUTPUT_TOKENS: u32 = 16;
 const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -46,7 +46,7 @@ pub(crate) async fn test(setup: &CliSetup, args: &ProfileTestArgs, ui: &mut Ui) 
     })
 }
 
-/// The profiles that a run here would have, each once.
+/// Returns the profiles that a run here would use, each once.
 fn default_profiles(setup: &CliSetup, top: &std::path::Path) -> Result<Vec<String>, crate::error::CliError> {
     let model = resolve_config(&setup.host, Some(top), &RunOverrides::default(), None)?.model;
     let mut names = vec![model.default.value];
@@ -69,7 +69,7 @@ struct ProfileTestReply {
     text: String,
 }
 
-/// A call that was not.
+/// A call that failed.
 struct ProfileTestFailure {
     class: &'static str,
     error: String,
@@ -120,7 +120,7 @@ async fn test_profile(setup: &CliSetup, profile: &PinnedProfile) -> Result<Profi
     })
 }
 
-/// Returns the command or the change that mends it.
+/// Returns the command or the change that fixes a failure.
 fn failure_hint(setup: &CliSetup, profile: &PinnedProfile, error: &CallError) -> Option<String> {
     let again = format!("ralph profile test {}", profile.name);
     match error.class() {
@@ -128,7 +128,7 @@ fn failure_hint(setup: &CliSetup, profile: &PinnedProfile, error: &CallError) ->
         ModelErrorClass::RateLimited { .. }
         | ModelErrorClass::Overloaded { .. }
         | ModelErrorClass::ServerError
-        | ModelErrorClass::Refused => Some(format!("that can pass; later: {again}")),
+        | ModelErrorClass::Refused => Some(format!("this may be temporary; later: {again}")),
         ModelErrorClass::Timeout | ModelErrorClass::Connect | ModelErrorClass::BadAnswer => {
             error.hint().or(Some(again))
         }
@@ -136,7 +136,7 @@ fn failure_hint(setup: &CliSetup, profile: &PinnedProfile, error: &CallError) ->
     }
 }
 
-/// Returns the name under which a profile's key is looked for first.
+/// Returns the name under which a profile's key is looked up first.
 fn key_name(setup: &CliSetup, profile: &PinnedProfile) -> String {
     let asked = ralph_core::profile::Profile {
         litellm_model: profile.model.clone(),
@@ -153,7 +153,7 @@ fn key_name(setup: &CliSetup, profile: &PinnedProfile) -> String {
     place.and_then(|place| place.key_envs.first().cloned()).unwrap_or_else(|| "NAME".to_owned())
 }
 
-/// Says an error and what is behind it in one line.
+/// Formats an error and its causes as one line.
 fn error_chain(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
     let mut source = error.source();
@@ -199,7 +199,7 @@ fn print_results(rows: &[(&PinnedProfile, Result<ProfileTestReply, ProfileTestFa
         let name = table_cell(&profile.name);
         match outcome {
             Ok(answered) if answered.cost.is_none() => ui.print_message(&format!(
-                "{} {name}: nobody knows its price, so a run with it needs a token cap; next: ralph profile prices --import FILE",
+                "{} {name}: its price is unknown, so a run with it needs a token cap; next: ralph profile prices --import FILE",
                 paint(YELLOW, "!")
             )),
             Ok(_) => (),

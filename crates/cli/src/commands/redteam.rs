@@ -1,4 +1,5 @@
-//! `ralph redteam`: the attack suite against a sandbox of this machine, every denial with a control.
+//! `ralph redteam`: runs the attack suite against a sandbox of this machine; every denial is paired with a positive
+//! control.
 
 use std::time::Instant;
 
@@ -21,7 +22,7 @@ pub(crate) async fn redteam(setup: &CliSetup, args: &RedteamArgs, ui: &mut Ui) -
     if let Some(only) = only
         && !selects_any(only)
     {
-        return Err(CliError::usage(format!("no case is meant by `{only}`"))
+        return Err(CliError::usage(format!("no case matches `{only}`"))
             .hint("use an area (FS, PR, KS, NE, DN, PC, RX, PE), a case like FS-01, or `KS-04*`"));
     }
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! `ralph resume`: goes on with a run, here or in the process that holds it.
+//! `ralph resume`: continues a run, here or in the process that holds it.
 
 use ralph_core::control::Control;
 use ralph_core::exit::RalphExitCode;
@@ -22,7 +22,7 @@ pub(crate) async fn resume(setup: &CliSetup, args: ResumeArgs, ui: &mut Ui) -> C
         tokens: args.add_tokens,
     };
     if args.in_background {
-        // Out of the terminal's session, so that closing it does not end the run. It fails only for a session leader.
+        // A new session, so that closing the terminal does not end the run. This fails only for a session leader.
         let _ = rustix::process::setsid();
     }
     if folder.is_locked() && !args.in_background {
@@ -32,7 +32,7 @@ pub(crate) async fn resume(setup: &CliSetup, args: ResumeArgs, ui: &mut Ui) -> C
             send_with_notice(setup, &folder, &control, "ralph resume", ui).await?;
         }
         send_with_notice(setup, &folder, &Control::Resume, "ralph resume", ui).await?;
-        ui.print_message(&format!("run {} goes on in the process that holds it", folder.id()));
+        ui.print_message(&format!("run {} continues in the process that holds it", folder.id()));
         return Ok(RalphExitCode::Success);
     }
     let (wake, stops) = (DisplayNotifier::default(), StopSignals::default());

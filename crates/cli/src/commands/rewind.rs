@@ -1,4 +1,4 @@
-//! `ralph rewind`: back to where an iteration ended.
+//! `ralph rewind`: resets a run to where an iteration ended.
 
 use ralph_core::exit::RalphExitCode;
 use ralph_engine::run::rewind as back;
@@ -18,7 +18,7 @@ pub(crate) async fn rewind(setup: &CliSetup, args: &RewindArgs, ui: &mut Ui) -> 
         return Ok(RalphExitCode::Success);
     }
     ui.print_message(&format!(
-        "run {id} stands at iteration {} again ({})",
+        "run {id} is back at iteration {} ({})",
         args.iteration,
         ralph_core::text::head(&sha, 10)
     ));

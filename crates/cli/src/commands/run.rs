@@ -1,4 +1,4 @@
-//! `ralph run`: lint, pin, drive, tell.
+//! `ralph run`: lints the task, pins the run's settings, drives the run and reports the result.
 
 use std::process::{Command as Process, Stdio};
 
@@ -46,13 +46,13 @@ pub(crate) async fn run(setup: &CliSetup, args: RunArgs, ui: &mut Ui) -> CliResu
     if !linted.findings().is_empty() && !ui.json() {
         findings::print_findings(linted.findings(), task.source.as_deref().unwrap_or(""), &task.display_path, ui);
     }
-    let wish = linted.resolve(&setup.host).await.map_err(|error| setup_failure(error, ui.json()))?;
-    let isolation = setup.host.backend(&wish.backend)?.capabilities();
+    let spec = linted.resolve(&setup.host).await.map_err(|error| setup_failure(error, ui.json()))?;
+    let isolation = setup.host.backend(&spec.backend)?.capabilities();
     warn_if_not_isolated(&isolation, ui);
     ui.set_status("▸ preparing the run");
     let (wake, stops) = (DisplayNotifier::default(), StopSignals::default());
     let keep = if args.keep_sandbox { KeepSandbox::Always } else { KeepSandbox::Never };
-    let PreparedRun { runner, remarks } = begin(&setup.host, wish, Box::new(wake.clone()), stops.clone(), keep).await?;
+    let PreparedRun { runner, remarks } = begin(&setup.host, spec, Box::new(wake.clone()), stops.clone(), keep).await?;
     for remark in remarks {
         ui.print_message(&format!("{} {remark}", paint(YELLOW, "!")));
     }
@@ -64,15 +64,16 @@ pub(crate) async fn run(setup: &CliSetup, args: RunArgs, ui: &mut Ui) -> CliResu
     drive(runner, &wake, stops, 0, ui).await
 }
 
-/// Says that a host is allowed because something is lent to it: whoever lends a secret to a host means it to be reached.
-/// One that has rules keeps them, since whoever allowed some of its requests did not mean all.
+/// Returns the notice that a host is allowed because a secret is granted for it: a user who grants a secret for a host
+/// wants it to be reachable. A host that has rules keeps them, since a user who allowed some of its requests did not
+/// mean all.
 pub(crate) fn lent_host_notice(host: &str) -> String {
     format!(
-        "{host} may be reached, because something is lent to it and no rule names it; to allow less: --allow-host 'GET {host}/PATH'"
+        "{host} may be reached, because a credential is granted for it and no rule names it; to allow less: --allow-host 'GET {host}/PATH'"
     )
 }
 
-/// Says at every start what the sandbox does not do.
+/// Warns at every start when the sandbox does not isolate.
 pub(crate) fn warn_if_not_isolated(backend: &BackendCapabilities, ui: &mut Ui) {
     if !backend.isolation.is_isolated() {
         let mark = paint(YELLOW, "!");
@@ -83,7 +84,8 @@ pub(crate) fn warn_if_not_isolated(backend: &BackendCapabilities, ui: &mut Ui) {
     }
 }
 
-/// Tells why a run cannot be set up. A program has not seen what the linter printed for people.
+/// Returns why a run cannot be set up. With `--json` it includes the lint findings, which were printed only for
+/// people.
 fn setup_failure(error: SetupError, json: bool) -> CliError {
     let problems = match &error {
         SetupError::TaskHasErrors { problems, .. } if json => problems.clone(),
@@ -110,13 +112,13 @@ pub(crate) fn exit_code(state: &RunState) -> RalphExitCode {
     state.exit()
 }
 
-/// Leaves the run to a process of its own and prints its id.
+/// Starts a background process for the run and prints the run's id.
 pub(crate) fn detach(folder: &RunFolder, keep: KeepSandbox, ui: &mut Ui) -> CliResult {
     let program = std::env::current_exe().map_err(|error| {
-        CliError::new(RalphExitCode::Failed, "could not find out where ralph itself is").with_cause(&error)
+        CliError::new(RalphExitCode::Failed, "could not find the program file of ralph itself").with_cause(&error)
     })?;
     let failed = |error: std::io::Error| {
-        CliError::new(RalphExitCode::Failed, format!("could not leave run `{}` to the background", folder.id()))
+        CliError::new(RalphExitCode::Failed, format!("could not move run `{}` to the background", folder.id()))
             .with_cause(&error)
             .hint(format!("ralph resume {}", folder.id()))
     };

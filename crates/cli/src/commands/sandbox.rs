@@ -1,4 +1,4 @@
-//! `ralph sandbox`: the places runs work in, listed and cleaned up.
+//! `ralph sandbox`: lists, stops and removes the sandboxes that runs work in.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) async fn sandbox(setup: &CliSetup, args: SandboxCommand, ui: &mut Ui)
     }
 }
 
-/// Returns the backend that was named, or all.
+/// Returns the backend that the flag names, or all backends.
 fn backends(setup: &CliSetup, on: &BackendFlag) -> Result<Vec<Arc<dyn ralph_sandbox::Backend>>, CliError> {
     match &on.backend {
         Some(name) => Ok(vec![setup.host.backend(name)?]),
@@ -64,7 +64,7 @@ async fn ls(setup: &CliSetup, on: &BackendFlag, ui: &mut Ui) -> CliResult {
     Ok(RalphExitCode::Success)
 }
 
-/// Returns how the run of a sandbox stands.
+/// Returns the state of the run that a sandbox belongs to.
 fn run_state(setup: &CliSetup, listed: &SandboxSummary) -> &'static str {
     let Some(run) = listed.labels.get(SandboxLabel::RUN) else { return "-" };
     let folder = setup.host.home.run_folder(run);
@@ -96,7 +96,7 @@ async fn rm(setup: &CliSetup, sandbox: &str, on: &BackendFlag, ui: &mut Ui) -> C
     let resumable =
         |run: &&String| setup.host.home.run_folder(run).state().is_ok_and(|state| state.status != RunStatus::Succeeded);
     if let Some(run) = run.filter(resumable) {
-        ui.print_message(&format!("next: ralph resume --recreate {run}, to go on from what it handed over"));
+        ui.print_message(&format!("next: ralph resume --recreate {run}, to continue from what it handed over"));
     }
     Ok(RalphExitCode::Success)
 }
@@ -108,13 +108,13 @@ async fn stop(setup: &CliSetup, sandbox: &str, on: &BackendFlag, ui: &mut Ui) ->
     if ui.json() {
         ui.print_json(&json!({"format": 1, "stopped": [sandbox]}));
     } else {
-        ui.print_message(&format!("nothing runs in sandbox {sandbox} any more; its files are as they were"));
+        ui.print_message(&format!("nothing runs in sandbox {sandbox} any more; its files are unchanged"));
     }
     Ok(RalphExitCode::Success)
 }
 
 pub(crate) async fn prune(setup: &CliSetup, args: &PruneArgs, ui: &mut Ui) -> CliResult {
-    // A run that can go on keeps its sandbox, and so does one whose history cannot be read.
+    // A run that can be resumed keeps its sandbox, and so does one whose history cannot be read.
     let kept = |found: &ralph_engine::store::StoredRun| {
         found.folder.is_locked() || found.state.as_ref().map_or(true, |state| state.status != RunStatus::Succeeded)
     };
@@ -140,7 +140,7 @@ pub(crate) async fn prune(setup: &CliSetup, args: &PruneArgs, ui: &mut Ui) -> Cl
         ui.print_data(&format!("{word} {}: {}", one.id, one.why));
     }
     if pruned.is_empty() {
-        ui.print_message("nothing to remove: every sandbox belongs to a run that can go on");
+        ui.print_message("nothing to remove: every sandbox belongs to a run that can be resumed");
     }
     Ok(exit)
 }

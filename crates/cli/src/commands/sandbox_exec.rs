@@ -1,4 +1,4 @@
-//! `ralph sandbox exec`: one command in a sandbox, with its output and its exit code passed on.
+//! `ralph sandbox exec`: runs one command in a sandbox and passes on its output and exit code.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -31,7 +31,7 @@ pub(crate) async fn exec(setup: &CliSetup, args: SandboxExecArgs, ui: &mut Ui) -
     };
     warn_if_not_isolated(&backend.capabilities(), ui);
     let exec = exec_request(&args)?;
-    // Whoever ends ralph ends the command, and what was made for it goes with it.
+    // A signal that ends ralph also ends the command, and a sandbox that was created for it is removed.
     let mut stops = ExecSignals::new().map_err(|error| CliError::from_error(RalphExitCode::Failed, &error))?;
     let (made, ledger) = match &args.name {
         Some(name) => (sandboxes::open(&setup.host, &*backend, name, None).await, None),
@@ -68,15 +68,15 @@ pub(crate) async fn exec(setup: &CliSetup, args: SandboxExecArgs, ui: &mut Ui) -
     }
     let Some(ended) = ended else { return Ok(RalphExitCode::Interrupted) };
     let exit = ended?;
-    let told = match (exit.status, exit.limit) {
+    let message = match (exit.status, exit.limit) {
         (ExecStatus::TimedOut, _) => Some(format!("the command was ended after {} s", args.timeout)),
-        (_, Some(ResourceLimit::Memory)) => Some("the sandbox ran out of the memory it may use".to_owned()),
-        (_, Some(ResourceLimit::Disk)) => Some("the sandbox ran out of the disk space it may use".to_owned()),
-        (_, Some(ResourceLimit::Processes)) => Some("the sandbox ran into its limit of processes".to_owned()),
+        (_, Some(ResourceLimit::Memory)) => Some("the sandbox reached its memory limit".to_owned()),
+        (_, Some(ResourceLimit::Disk)) => Some("the sandbox reached its disk limit".to_owned()),
+        (_, Some(ResourceLimit::Processes)) => Some("the sandbox reached its process limit".to_owned()),
         _ => None,
     };
-    if let Some(told) = told {
-        ui.print_message(&told);
+    if let Some(message) = message {
+        ui.print_message(&message);
     }
     Ok(match exit.code() {
         0 => RalphExitCode::Success,
@@ -106,16 +106,16 @@ fn exec_request(args: &SandboxExecArgs) -> Result<ExecRequest, CliError> {
     Ok(exec)
 }
 
-/// Returns what a new sandbox is made from and what it asks of the egress proxy.
+/// Returns the specification of a new sandbox and its request to the egress proxy.
 async fn prepare_request(
     setup: &CliSetup,
     args: &SandboxExecArgs,
-    doors: bool,
+    has_egress: bool,
     ui: &mut Ui,
 ) -> Result<(SandboxSpec, EgressRequest), CliError> {
-    if !doors && (!args.profile.is_empty() || !args.lend.is_empty()) {
-        let failure = CliError::usage("this backend has no way out at which anything could be lent");
-        return Err(failure.hint("leave `--backend` away"));
+    if !has_egress && (!args.profile.is_empty() || !args.lend.is_empty()) {
+        let failure = CliError::usage("this backend has no egress proxy, so no model or secret can be granted");
+        return Err(failure.hint("omit `--backend`"));
     }
     let id =
         ralph_core::hash::short_sha256(format!("{:?}{}", std::time::SystemTime::now(), std::process::id()).as_bytes());
@@ -124,28 +124,28 @@ async fn prepare_request(
     let top = repo.clone().unwrap_or_else(|| std::path::absolute(".").unwrap_or_default());
     let profiles =
         if args.profile.is_empty() { Vec::new() } else { pin_named_profiles(&setup.host.home, &top, &args.profile)? };
-    let mut loans = Vec::new();
+    let mut grants = Vec::new();
     for text in &args.lend {
-        let loan: SecretGrant = text.parse().map_err(|error: ralph_engine::egress::SecretGrantError| {
+        let grant: SecretGrant = text.parse().map_err(|error: ralph_engine::egress::SecretGrantError| {
             let hint = error.hint().unwrap_or_default();
             CliError::usage(error.to_string()).hint(hint)
         })?;
-        loans.push(loan);
+        grants.push(grant);
     }
     let cap = MicroUsd::from_usd(args.max_cost);
     let ledger = Ledger::new(LedgerCaps { cost: Some(cap), tokens: None }, MicroUsd::ZERO, 0);
     let mut policy = exec_policy(args)?;
-    for host in policy.unreachable_hosts(loans.iter().map(|loan| loan.host.as_str())) {
+    for host in policy.unreachable_hosts(grants.iter().map(|grant| grant.host.as_str())) {
         ui.print_message(&lent_host_notice(host));
         policy.add_allow(host).map_err(|error| error_with_hint(RalphExitCode::Usage, &error, error.hint()))?;
     }
-    // What is denied to every run is denied here as well.
+    // The deny rules for all runs apply here as well.
     policy.deny =
         resolve_config(&setup.host, repo.as_deref(), &RunOverrides::default(), None)?.sandbox.network.denied.value;
-    // What is worth something is used: that is written down, as a run's is.
-    let audited = !loans.is_empty() || !args.profile.is_empty();
+    // Real credentials are used, so the audit log records it, as it does for a run.
+    let audited = !grants.is_empty() || !args.profile.is_empty();
     let audit_folder = audited.then(|| setup.host.home.exec_audit_folder(&name));
-    let egress = EgressRequest { profiles, secrets: loans, ledger, audit_folder, ..EgressRequest::from(policy) };
+    let egress = EgressRequest { profiles, secrets: grants, ledger, audit_folder, ..EgressRequest::from(policy) };
     let toolchains = match args.toolchain.as_slice() {
         [] => ToolchainSelection::Auto,
         [word] if word == "auto" => ToolchainSelection::Auto,
@@ -156,16 +156,16 @@ async fn prepare_request(
     Ok((spec, egress))
 }
 
-/// Says what the calls of granted models cost.
+/// Prints what the calls of granted models cost.
 fn print_cost(ledger: &Ledger, args: &SandboxExecArgs, ui: &mut Ui) {
     let (spent, open) = (ledger.settled(), ledger.reserved());
     let (cost, tokens) = (spent.cost + open.cost, spent.tokens.saturating_add(open.tokens));
     ui.print_message(&format!("calls cost {cost} of {}, {tokens} tokens", MicroUsd::from_usd(args.max_cost)));
 }
 
-/// Says what was refused and what raised an alarm, and where it is written down.
-fn print_egress_events(pass: &EgressLease, ui: &mut Ui) {
-    let EgressReport { refusals, more, others } = pass.take_report();
+/// Prints what was refused, what raised an alarm, and where the audit log is.
+fn print_egress_events(lease: &EgressLease, ui: &mut Ui) {
+    let EgressReport { refusals, more, others } = lease.take_report();
     for event in refusals {
         if let Event::PolicyDenied { host, port, request, rule, remedy, .. } = event {
             let what = request.map(|request| format!("{request} of ")).unwrap_or_default();
@@ -176,22 +176,19 @@ fn print_egress_events(pass: &EgressLease, ui: &mut Ui) {
     if more > 0 {
         ui.print_message(&format!("and {more} more refusals"));
     }
-    // Last, where they are seen.
+    // Alarms come last, where they are most visible.
     for event in others {
         if let Event::Log { text, .. } = event {
             ui.print_message(&text);
         }
     }
-    match pass.flush_audit() {
+    match lease.flush_audit() {
         Ok(Some(path)) => {
             let name = path.parent().and_then(Path::file_name).unwrap_or_default().display();
-            ui.print_message(&format!(
-                "what left is written down in {}; next: ralph policy log {name}",
-                path.display()
-            ));
+            ui.print_message(&format!("the audit log is {}; next: ralph policy log {name}", path.display()));
         }
         Ok(None) => (),
-        Err(error) => ui.print_message(&format!("what left could not all be written down: {error}")),
+        Err(error) => ui.print_message(&format!("the audit log could not be written completely: {error}")),
     }
 }
 
@@ -215,7 +212,7 @@ fn parse_policy(mode: PolicyMode, hosts: &[&str]) -> Result<Policy, CliError> {
     })
 }
 
-/// Copies files and directories in; links and everything else stay outside.
+/// Copies files and directories into the sandbox; skips links and everything else.
 async fn copy_dir_in(sandbox: &dyn Sandbox, from: &Path, to: &Path) -> Result<(), CliError> {
     let failed = |error: io::Error| CliError::usage(format!("could not read `{}`: {error}", from.display()));
     let mut open = vec![(from.to_owned(), to.to_owned())];
@@ -234,7 +231,7 @@ async fn copy_dir_in(sandbox: &dyn Sandbox, from: &Path, to: &Path) -> Result<()
     Ok(())
 }
 
-/// The signals that end a program from outside.
+/// The signals that ask a program to end.
 struct ExecSignals([tokio::signal::unix::Signal; 3]);
 
 impl ExecSignals {
@@ -253,12 +250,12 @@ impl ExecSignals {
     }
 }
 
-/// Passes output on as it comes.
+/// Forwards output as it arrives.
 struct PassthroughSink;
 
 impl OutputSink for PassthroughSink {
     fn chunk(&mut self, stream: OutputStream, bytes: &[u8]) {
-        // A reader that is gone does not keep the command from ending.
+        // A closed output must not keep the command from finishing.
         let _ = match stream {
             OutputStream::Stdout => io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()),
             OutputStream::Stderr => io::stderr().write_all(bytes),

@@ -1,4 +1,4 @@
-//! `ralph secret`: stores, lists, checks, prints and forgets credentials, and never shows one to a terminal.
+//! `ralph secret`: stores, lists, checks, prints and removes credentials, and never prints one to a terminal.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -17,7 +17,7 @@ use crate::render::align_columns;
 use crate::setup::{CliSetup, error_with_hint};
 use crate::ui::{GREEN, RED, Ui, YELLOW, paint};
 
-/// The version of what `--json` prints.
+/// The format version of the `--json` output.
 const FORMAT: u32 = 1;
 
 pub(crate) async fn secret(setup: &CliSetup, args: SecretCommand, ui: &mut Ui) -> CliResult {
@@ -30,13 +30,13 @@ pub(crate) async fn secret(setup: &CliSetup, args: SecretCommand, ui: &mut Ui) -
     }
 }
 
-/// `store-token`: the token of an agent under the name that agent knows.
+/// `store-token`: stores the token of an agent under the name that the agent knows.
 pub(crate) async fn store_token(setup: &CliSetup, args: StoreTokenArgs, ui: &mut Ui) -> CliResult {
     let name = find_agent(&args.agent)?.preferred_secret().to_owned();
     set(setup, SecretSetArgs { name, how: args.how }, ui).await
 }
 
-/// `get-token`: whichever of an agent's secrets is there, what `store-token` keeps first.
+/// `get-token`: prints the first of an agent's secrets that exists, beginning with the one that `store-token` stores.
 pub(crate) fn get_token(setup: &CliSetup, args: &GetTokenArgs, ui: &mut Ui) -> CliResult {
     let agent = find_agent(&args.agent)?;
     let names: Vec<String> =
@@ -107,16 +107,16 @@ fn cells(one: &SecretSummary, now: Timestamp) -> Vec<String> {
     ]
 }
 
-/// How one credential stands.
+/// The state of one credential.
 struct SecretCheckResult {
     name: String,
-    /// `Err` says why it cannot be used.
+    /// `Err` with the reason why it cannot be used.
     state: Result<Option<Timestamp>, String>,
     kind: Option<SecretKind>,
 }
 
 impl SecretCheckResult {
-    /// Judges what came of asking for a value: only what can be taken out can be used.
+    /// Derives the state from the result of reading the value: only a value that can be read can be used.
     fn new(asked: Result<Option<ResolvedSecret>, Error>, name: String, kind: Option<SecretKind>) -> Self {
         match asked {
             Ok(Some(found)) => Self { name, state: Ok(found.expires), kind: Some(found.kind) },
@@ -177,7 +177,7 @@ fn check(setup: &CliSetup, args: &SecretCheckArgs, ui: &mut Ui) -> CliResult {
         }
     }
     for (name, used) in unused.iter().zip(standing.iter().cycle()) {
-        ui.print_message(&format!("{} {name} is there too; a run takes {}", paint(YELLOW, "!"), used.name));
+        ui.print_message(&format!("{} {name} is also available; a run uses {}", paint(YELLOW, "!"), used.name));
     }
     if standing.is_empty() {
         let whom = args.agent.as_ref().map(|agent| format!(" that `{agent}` could use")).unwrap_or_default();
@@ -187,12 +187,12 @@ fn check(setup: &CliSetup, args: &SecretCheckArgs, ui: &mut Ui) -> CliResult {
     Ok(if bad { RalphExitCode::Auth } else { RalphExitCode::Success })
 }
 
-/// Returns how the credential stands that a run of an agent would take, if there is any.
+/// Returns the state of the credential that a run of an agent would use, if there is one.
 fn check_agent(store: &SecretStore, agent: &AgentSecrets) -> Option<SecretCheckResult> {
     let names: Vec<String> = agent.secrets.iter().map(|name| (*name).to_owned()).collect();
     match store.first_valid(&names) {
         Ok(found) => found.map(|found| SecretCheckResult::new(Ok(Some(found.clone())), found.name, None)),
-        // A run would stop at the same one.
+        // A run would fail at the same one.
         Err(error) => {
             let name = names.into_iter().find(|name| store.find(name).is_err())?;
             Some(SecretCheckResult::new(Err(error), name, None))
@@ -200,7 +200,7 @@ fn check_agent(store: &SecretStore, agent: &AgentSecrets) -> Option<SecretCheckR
     }
 }
 
-/// Returns the commands that get and store a fresh one.
+/// Returns the commands that obtain and store a new credential.
 fn renewal_hint(name: &str, kind: Option<SecretKind>) -> String {
     if kind == Some(SecretKind::Oauth) || name == ralph_core::env::CLAUDE_CODE_OAUTH_TOKEN {
         return format!("claude setup-token, then ralph secret set {name}");
@@ -211,7 +211,7 @@ fn renewal_hint(name: &str, kind: Option<SecretKind>) -> String {
 fn get(setup: &CliSetup, wanted: &str, ui: &mut Ui) -> CliResult {
     let name = parse_name(wanted)?;
     if !stdout_is_pipe() {
-        return Err(CliError::usage("a secret goes only into a pipe, never to a terminal or into a file")
+        return Err(CliError::usage("a secret is printed only to a pipe, never to a terminal or into a file")
             .hint(format!("pipe it where it is needed: ralph secret get {name} | PROGRAM")));
     }
     let store = open_store(setup);
@@ -220,11 +220,11 @@ fn get(setup: &CliSetup, wanted: &str, ui: &mut Ui) -> CliResult {
         return Err(Error::Missing { name: name.to_string() }.into());
     };
     ui.print_message(&format!(
-        "{} the value of `{name}` goes to the pipe as it is: keep it out of files and logs",
+        "{} the value of `{name}` is written to the pipe unmasked: keep it out of files and logs",
         paint(YELLOW, "!")
     ));
     if let Err(error) = store.mark_used(&name) {
-        ui.print_message(&format!("its use could not be written down: {error}"));
+        ui.print_message(&format!("its use could not be recorded: {error}"));
     }
     if ui.json() {
         ui.print_json(&json!({"format": FORMAT, "name": found.name, "value": found.secret.expose()}));
@@ -234,7 +234,7 @@ fn get(setup: &CliSetup, wanted: &str, ui: &mut Ui) -> CliResult {
     Ok(RalphExitCode::Success)
 }
 
-/// Says whether what is printed goes straight to another program. Everything else keeps it or shows it.
+/// Returns whether standard output is a pipe to another program. Anything else would keep the secret or show it.
 fn stdout_is_pipe() -> bool {
     let kind = std::io::stdout().as_fd().try_clone_to_owned().and_then(|out| File::from(out).metadata());
     kind.is_ok_and(|kind| kind.file_type().is_fifo() || kind.file_type().is_socket())

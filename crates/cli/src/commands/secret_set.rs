@@ -1,4 +1,4 @@
-//! `ralph secret set`: takes a value unseen, tries it, stores it.
+//! `ralph secret set`: reads a value without echo, tries it and stores it.
 
 use std::io::{self, IsTerminal as _, Read as _};
 
@@ -17,17 +17,17 @@ use crate::error::{CliError, CliResult};
 use crate::setup::{CliSetup, error_with_hint};
 use crate::ui::{Ui, YELLOW, paint};
 
-/// How long a subscription token lives from the day it is made, says the program that makes it.
+/// The lifetime of a subscription token, as stated by the program that issues it.
 const OAUTH_DAYS: i64 = 365;
 
 pub(crate) async fn set(setup: &CliSetup, args: SecretSetArgs, ui: &mut Ui) -> CliResult {
     let SecretSetArgs { name: named, how } = args;
-    // A second word is most likely the value, and is not repeated here.
+    // A second argument is most likely the value, so the message does not repeat it.
     if !how.more.is_empty() {
         let named = SecretName::parse(&named).map_or_else(|_| "NAME".to_owned(), |name| name.to_string());
         return Err(CliError::usage("a secret is not taken from the command line, where every program can see it")
             .hint(format!(
-                "ralph secret set {named} asks for it unseen; as the value was typed here, make a new one"
+                "ralph secret set {named} asks for it without echo; since the value was typed here, create a new one"
             )));
     }
     let name = parse_name(&named)?;
@@ -58,11 +58,11 @@ pub(crate) async fn set(setup: &CliSetup, args: SecretSetArgs, ui: &mut Ui) -> C
     }
     let trial = match verdict {
         None => "untried".to_owned(),
-        Some(ValidationVerdict::Accepted { host }) => format!("taken by {host}"),
+        Some(ValidationVerdict::Accepted { host }) => format!("accepted by {host}"),
         Some(ValidationVerdict::NotRequired { host }) => {
             format!("not tried: {host} has no free call that needs the key")
         }
-        Some(ValidationVerdict::WellFormed) => "a good key by its form".to_owned(),
+        Some(ValidationVerdict::WellFormed) => "well-formed".to_owned(),
     };
     let end = match (asked.or(told_by_them), assumed) {
         (None, Some(end)) => format!("{}, if it was made today", expiry_text(Some(end), now)),
@@ -80,7 +80,7 @@ async fn validate_secret(
     how: &SecretSetOptions,
 ) -> Result<ralph_engine::secret::SecretValidation, CliError> {
     let env = &setup.environment.env;
-    // What a command tells is tried by asking it once, as a run would.
+    // A value that a command provides is tried by running the command once, as a run would.
     if CredentialCommand::is_command(secret.expose()) {
         let value = ralph_engine::secret::secret_from_command(name, secret, env)?;
         return Ok(validate(name, kind, &value, how.base_url.as_deref(), env).await?);
@@ -88,7 +88,7 @@ async fn validate_secret(
     Ok(validate(name, kind, secret, how.base_url.as_deref(), env).await?)
 }
 
-/// Takes the value: unseen from a terminal, else all of standard input.
+/// Reads the value: without echo from a terminal, else all of standard input.
 fn read_value(name: &SecretName, ui: &mut Ui) -> Result<Secret, CliError> {
     let refuse = |why: &dyn std::error::Error, hint| error_with_hint(RalphExitCode::Usage, why, hint);
     let given = if io::stdin().is_terminal() {
@@ -116,21 +116,21 @@ fn read_value(name: &SecretName, ui: &mut Ui) -> Result<Secret, CliError> {
     })
 }
 
-/// Puts the terminal back as it was, however the reading ends.
+/// Restores the terminal's settings, however the reading ends.
 struct EchoGuard(Termios);
 
 impl Drop for EchoGuard {
     fn drop(&mut self) {
-        // The terminal may be gone; there is nobody to tell.
+        // The terminal may be gone, so there is nowhere to report a failure.
         let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);
     }
 }
 
-/// Asks once nothing is shown any more, and reads a line; a key in PEM goes on to its last line. Ctrl-C and Ctrl-D end it with nothing.
+/// Prompts once echo is off and reads a line, or all lines of a PEM key. Ctrl-C and Ctrl-D end it without a value.
 fn read_hidden(ask: impl FnOnce()) -> io::Result<zeroize::Zeroizing<String>> {
     let before = tcgetattr(io::stdin())?;
     let mut silent = before.clone();
-    // Signals are off too: killed here, the process would leave a terminal that shows nothing.
+    // Signals are off too: a process killed here would leave the terminal without echo.
     silent.local_modes -= LocalModes::ECHO | LocalModes::ECHONL | LocalModes::ICANON | LocalModes::ISIG;
     let quiet = EchoGuard(before);
     tcsetattr(io::stdin(), OptionalActions::Flush, &silent)?;
@@ -155,7 +155,7 @@ fn read_hidden(ask: impl FnOnce()) -> io::Result<zeroize::Zeroizing<String>> {
     Ok(zeroize::Zeroizing::new(text.to_owned()))
 }
 
-/// Tells whether the last line of a key has been typed.
+/// Returns whether the last line of a PEM key has been typed.
 fn is_pem_complete(typed: &[u8]) -> bool {
     let last = typed.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
     last.starts_with(b"-----END ")

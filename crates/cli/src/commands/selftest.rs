@@ -1,4 +1,4 @@
-//! `ralph selftest`: really makes a sandbox, uses it, tries what it must refuse, and looks that nothing is left.
+//! `ralph selftest`: creates a real sandbox, uses it, tries what it must refuse, and checks that nothing is left over.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -35,7 +35,7 @@ pub(crate) async fn selftest(setup: &CliSetup, args: &SelftestArgs, ui: &mut Ui)
     let backend = setup.host.backend(name)?;
     warn_if_not_isolated(&backend.capabilities(), ui);
     let mut tried = Vec::new();
-    let mut tell = |ui: &mut Ui, what: &str, began: Instant, outcome: Case| {
+    let mut report = |ui: &mut Ui, what: &str, began: Instant, outcome: Case| {
         let ms = began.elapsed().as_millis();
         if !ui.json() {
             let (mark, why) = match &outcome {
@@ -52,15 +52,15 @@ pub(crate) async fn selftest(setup: &CliSetup, args: &SelftestArgs, ui: &mut Ui)
     match create_sandbox(&setup.host, &*backend, &id).await {
         Err(error) => {
             let why = explain_error(&*backend, &error);
-            tell(ui, "a sandbox is made and runs a command", began, Case::Failed(why));
+            report(ui, "a sandbox is made and runs a command", began, Case::Failed(why));
         }
         Ok(sandbox) => {
-            tell(ui, "a sandbox is made and runs a command", began, Case::Passed);
+            report(ui, "a sandbox is made and runs a command", began, Case::Passed);
             for (what, line, want) in INSIDE_CHECKS {
                 let began = Instant::now();
                 let isolates = backend.capabilities().isolation.is_isolated();
                 let outcome = if isolates { check_output(&*sandbox, line, want).await } else { skipped_no_isolation() };
-                tell(ui, what, began, outcome);
+                report(ui, what, began, outcome);
             }
             let began = Instant::now();
             let outcome = if backend.capabilities().egress.is_available() {
@@ -68,20 +68,20 @@ pub(crate) async fn selftest(setup: &CliSetup, args: &SelftestArgs, ui: &mut Ui)
             } else {
                 skipped_no_isolation()
             };
-            tell(ui, "the host's own ports cannot be reached", began, outcome);
+            report(ui, "the host's own ports cannot be reached", began, outcome);
             let began = Instant::now();
-            tell(ui, "a command that does not end is ended with its children", began, check_timeout(&*sandbox).await);
+            report(ui, "a command that does not end is ended with its children", began, check_timeout(&*sandbox).await);
             let began = Instant::now();
-            tell(ui, "files go in and out, and links are not followed", began, check_files(&*sandbox).await);
+            report(ui, "files go in and out, and links are not followed", began, check_files(&*sandbox).await);
             let began = Instant::now();
             let outcome = match sandbox.destroy().await {
                 Ok(()) => check_removed(&*backend, &id).await,
                 Err(error) => Case::Failed(error.to_string()),
             };
-            tell(ui, "it is removed and nothing is left", began, outcome);
+            report(ui, "it is removed and nothing is left", began, outcome);
             if backend.capabilities().egress.is_available() {
                 let began = Instant::now();
-                tell(
+                report(
                     ui,
                     "a host that is not allowed is refused at the door",
                     began,
@@ -90,13 +90,13 @@ pub(crate) async fn selftest(setup: &CliSetup, args: &SelftestArgs, ui: &mut Ui)
             }
             if backend.capabilities().snapshot {
                 let began = Instant::now();
-                tell(ui, "a snapshot is taken and forked", began, check_fork(&*backend, &id).await);
+                report(ui, "a snapshot is taken and forked", began, check_fork(&*backend, &id).await);
             }
         }
     }
     if args.full {
         for case in conformance::suite(&*backend).await {
-            tell(ui, case.name, Instant::now(), case.outcome);
+            report(ui, case.name, Instant::now(), case.outcome);
         }
     }
     let failed = tried.iter().filter(|one| matches!(one.outcome, Case::Failed(_))).count();
@@ -109,7 +109,7 @@ pub(crate) async fn selftest(setup: &CliSetup, args: &SelftestArgs, ui: &mut Ui)
     Ok(if failed == 0 { RalphExitCode::Success } else { RalphExitCode::NotReady })
 }
 
-/// What must be so inside, as a line and what it prints.
+/// What must hold inside a sandbox: a description, a command and its expected output.
 const INSIDE_CHECKS: [(&str, &str, &str); 5] = [
     ("the agent is nobody of the host", "id -u; id -g", "1000\n1000\n"),
     (
@@ -140,18 +140,18 @@ async fn create_sandbox(
     match capture(&*sandbox, &ExecRequest::new(["true"], COMMAND_TIMEOUT), 1024).await {
         Ok(_) => Ok(sandbox),
         Err(error) => {
-            // The first failure is the one to tell.
+            // The first failure is the one to report.
             sandboxes::discard(&*sandbox).await;
             Err(error.into())
         }
     }
 }
 
-/// Tells a failure with what the host's settings say about it.
+/// Describes a failure together with the host settings that explain it.
 fn explain_error(backend: &dyn Backend, error: &ralph_engine::Error) -> String {
     let ralph_engine::Error::Sandbox(error) = error else { return error.to_string() };
-    if let Some(told) = backend.explain(error) {
-        return told;
+    if let Some(explanation) = backend.explain(error) {
+        return explanation;
     }
     let source = std::error::Error::source(error).map_or_else(String::new, |source| format!(": {source}"));
     format!("{error}{source}")
@@ -165,7 +165,7 @@ async fn check_output(sandbox: &dyn Sandbox, line: &str, want: &str) -> Case {
     }
 }
 
-/// A port of the host that answers outside must not answer inside.
+/// Checks that a port that accepts connections on the host cannot be reached from inside.
 async fn check_host_ports_closed(sandbox: &dyn Sandbox) -> Case {
     let Ok(listener) = TcpListener::bind("127.0.0.1:0") else { return Case::Skipped("no port to try".to_owned()) };
     let Ok(port) = listener.local_addr().map(|address| address.port()) else {
@@ -246,7 +246,7 @@ async fn check_fork(backend: &dyn Backend, id: &str) -> Case {
         first.write(Path::new("file"), b"two\n", None).await?;
         let second = backend.fork(&snapshot, &spec(&format!("{id}-second"))).await?;
         let kept = second.read(Path::new("file"), 100).await;
-        // Whatever came of it, nothing is left.
+        // Everything is removed, whatever was read.
         second.destroy().await?;
         first.destroy().await?;
         backend.remove_snapshot(&snapshot).await?;

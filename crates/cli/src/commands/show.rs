@@ -1,4 +1,4 @@
-//! `ralph show`: one run, why it stands where it stands, and what to do next.
+//! `ralph show`: prints the state of one run, the reason for it, and what to do next.
 
 use ralph_core::exit::RalphExitCode;
 use ralph_core::text::strip_control;
@@ -68,7 +68,7 @@ fn lines(view: &RunDetail) -> Vec<String> {
     .collect();
     for budget in &view.budgets {
         let number = |value: f64| match value {
-            // Little is not nothing.
+            // A small amount must not be printed as zero.
             value if value > 0.0 && value < 0.1 => format!("{value:.4}").trim_end_matches('0').to_owned(),
             value => format!("{value:.2}").trim_end_matches(".00").to_owned(),
         };

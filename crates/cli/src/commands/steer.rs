@@ -1,4 +1,4 @@
-//! `ralph pause|rotate|stop|note|guardrail|set-profile|apply|edit-task`: what people ask of a run, live or at rest.
+//! `ralph pause|rotate|stop|note|guardrail|set-profile|apply|edit-task`: sends a control to a run, live or at rest.
 
 use std::time::Duration;
 
@@ -31,10 +31,10 @@ pub(crate) async fn steer(setup: &CliSetup, run: &str, control: Control, ui: &mu
         Control::Rotate { .. } => "starts its next iteration with a fresh look",
         Control::Note { .. } => "has your note",
         Control::Guardrail { .. } => "has your sign",
-        Control::SetProfile { name } => &format!("goes on with profile {name}"),
-        Control::ApplyProposal { number } => &format!("has proposal {number}; ralph resume {id} goes on if it rests"),
+        Control::SetProfile { name } => &format!("continues with profile {name}"),
+        Control::ApplyProposal { number } => &format!("has proposal {number}; if it rests, next: ralph resume {id}"),
         Control::EditTask(_) => "has its new task; the old text is kept in its folder",
-        _ => "was told",
+        _ => "received the control",
     };
     if ui.json() {
         ui.print_json(&serde_json::json!({"format": 1, "run": id, "control": kind}));
@@ -44,7 +44,7 @@ pub(crate) async fn steer(setup: &CliSetup, run: &str, control: Control, ui: &mu
     Ok(RalphExitCode::Success)
 }
 
-/// Waits until a run that was stopped has put everything down, so that whoever looks next finds it so.
+/// Waits until a stopped run has written its final state, so that the next command sees it.
 async fn wait_until_stopped(folder: &RunFolder) {
     const STOP_TIMEOUT: Duration = Duration::from_mins(1);
     let until = tokio::time::Instant::now() + STOP_TIMEOUT;
@@ -55,7 +55,7 @@ async fn wait_until_stopped(folder: &RunFolder) {
     }
 }
 
-/// Asks a run for something. A live one answers between two actions; whoever waits longer than a moment is told what for.
+/// Sends a control to a run. A live run answers between two actions; if that takes long, prints what it waits for.
 pub(crate) async fn send_with_notice(
     setup: &CliSetup,
     folder: &RunFolder,

@@ -1,4 +1,6 @@
-//! `ralph trust`: the project's model profiles may name where a key is sent; a person says yes to exactly one version.
+//! `ralph trust`: records the user's consent to exactly one version of the project's model profiles, which may name
+//! where
+//! a key is sent.
 
 use ralph_core::exit::RalphExitCode;
 use ralph_core::hash::sha256;
@@ -35,7 +37,7 @@ pub(crate) async fn trust(setup: &CliSetup, args: &TrustArgs, ui: &mut Ui) -> Cl
         }
         if !args.yes {
             if !ui.can_prompt() {
-                return Err(CliError::usage("nobody is there to say yes").hint("ralph trust --yes"));
+                return Err(CliError::usage("there is no terminal on which to confirm it").hint("ralph trust --yes"));
             }
             if !ui.confirm("trust it as it is now?") {
                 return Err(CliError::usage(format!("`{name}` is not trusted"))
@@ -48,7 +50,7 @@ pub(crate) async fn trust(setup: &CliSetup, args: &TrustArgs, ui: &mut Ui) -> Cl
     if ui.json() {
         ui.print_json(&serde_json::json!({"format": 1, "trusted": asked}));
     } else if asked.is_empty() {
-        ui.print_message("nothing here asks for trust");
+        ui.print_message("nothing here needs trust");
     }
     Ok(RalphExitCode::Success)
 }

@@ -1,4 +1,4 @@
-//! `ralph verify`: the proof again, here and now.
+//! `ralph verify`: runs the proof of a receipt again and compares.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(crate) async fn verify(setup: &CliSetup, args: &VerifyArgs, ui: &mut Ui) -> 
             RalphExitCode::Failed,
             format!("the receipt is signed by `{found}`, not by `{}`", one_line(key, 64)),
         )
-        .hint("get the receipt again from whom you trust"));
+        .hint("get the receipt again from a source you trust"));
     }
     let backend = args.backend.as_deref().unwrap_or(DEFAULT_BACKEND);
     let isolation = setup.host.backend(backend)?.capabilities();
@@ -33,7 +33,7 @@ pub(crate) async fn verify(setup: &CliSetup, args: &VerifyArgs, ui: &mut Ui) -> 
         print_receipt(&receipt, ui);
     }
     if args.backend.is_none() && !isolation.isolation.is_isolated() && !is_own_receipt(setup, &receipt)? {
-        // Its commands are somebody else's words, and here nothing would stand between them and this machine.
+        // The commands come from someone else, and without isolation nothing would protect this machine from them.
         return Err(CliError::usage(
             "the receipt was made elsewhere, and its commands would run here without isolation",
         )
@@ -45,7 +45,7 @@ pub(crate) async fn verify(setup: &CliSetup, args: &VerifyArgs, ui: &mut Ui) -> 
     let known = args.key.is_some() || report.signed_by == ReceiptSigner::ThisInstallation;
     let exit = match (report.flaw, known) {
         (Some(_), _) => RalphExitCode::Failed,
-        // Anybody can sign anything: whose word it is has to be settled by a person, once.
+        // A signature proves only which key signed: the user has to decide once whether to trust that key.
         (None, false) => RalphExitCode::Paused,
         (None, true) => RalphExitCode::Success,
     };
@@ -83,9 +83,9 @@ pub(crate) async fn verify(setup: &CliSetup, args: &VerifyArgs, ui: &mut Ui) -> 
     match (report.flaw, known) {
         (Some(why), _) => ui.print_message(&format!("not proved: {why}")),
         (None, false) => {
-            ui.print_message("proved again, but nobody here vouches for who signed it");
+            ui.print_message("proved again, but this installation does not know the signer");
             ui.print_message(&format!(
-                "next: ralph verify {} --key {key}, if that is the key of whom you trust",
+                "next: ralph verify {} --key {key}, if you trust the owner of that key",
                 args.what
             ));
         }

@@ -1,4 +1,4 @@
-//! `ralph watch`: one run on the whole screen.
+//! `ralph watch`: opens the full-screen view of one run.
 
 use anstream::ColorChoice;
 

@@ -1,4 +1,4 @@
-//! One event as one coloured line of a terminal.
+//! Formats one event as one coloured line of a terminal.
 
 use ralph_core::event::EventLine;
 use ralph_core::run::RunState;
@@ -6,7 +6,7 @@ use ralph_web::view::{EventSpan, EventTone, event_text};
 
 use crate::ui::{BOLD, DIM, GREEN, RED, YELLOW, paint};
 
-/// Returns the line of an event, or nothing for events that only matter to programs.
+/// Returns the line of an event, or `None` for events that only matter to programs.
 pub(crate) fn event_line(line: &EventLine, state: Option<&RunState>) -> Option<String> {
     let text: String = event_text(&line.event, state)?.spans().iter().map(paint_span).collect();
     let time = line.at.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string();

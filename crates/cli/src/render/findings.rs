@@ -1,4 +1,4 @@
-//! Findings of the linter, shown in the source they speak of.
+//! Prints the linter's findings with the source lines they refer to.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use ralph_core::text::strip_control;
 
 use crate::ui::{RED, Ui, YELLOW, paint};
 
-/// Shows each finding with its place, one sentence and one fix.
+/// Prints each finding with its location, one sentence and one fix.
 pub(crate) fn print_findings(findings: &[LintFinding], source: &str, path: &Path, ui: &mut Ui) {
     for finding in findings {
         ui.print_message(&render_finding(finding, source, path));
@@ -35,7 +35,7 @@ fn render_finding(finding: &LintFinding, source: &str, path: &Path) -> String {
         Severity::Warning => Level::WARNING,
     };
     let name = path.display().to_string();
-    // A long span is shown by its first line.
+    // Of a long span only the first line is shown.
     let end = source.get(span.start..span.end).and_then(|text| text.find('\n')).map_or(span.end, |at| span.start + at);
     let report = [
         level.primary_title(finding.message.as_str()).id(code).element(

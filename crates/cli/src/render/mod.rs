@@ -1,9 +1,9 @@
-//! Results into words.
+//! Formats results as text: events, findings, tables and sparklines.
 
 pub(crate) mod events;
 pub(crate) mod findings;
 
-/// Draws scores between 0 and 1 as a row of bars.
+/// Formats scores between 0 and 1 as a row of bars.
 pub(crate) fn sparkline(scores: &[f64]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let bar = |score: &f64| {
@@ -34,7 +34,7 @@ pub(crate) fn align_columns(rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(lay).collect()
 }
 
-/// Counts the characters a cell shows, colours aside.
+/// Returns the number of visible characters of a cell, without colour codes.
 fn visible_width(cell: &str) -> usize {
     ralph_core::text::strip_control(cell).chars().count()
 }

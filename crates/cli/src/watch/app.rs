@@ -1,4 +1,5 @@
-//! The loop around the model: reads the event file as it grows, hears keys and signals, asks, and draws.
+//! Runs the event loop around the model: reads the event file as it grows, handles keys and signals, sends controls,
+//! draws.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -22,25 +23,25 @@ use super::terminal::{KeyReader, TerminalScreen};
 use crate::error::{CliError, CliResult};
 use crate::ui::Ui;
 
-/// How often the file is looked at while nothing is typed.
+/// How often the file is polled while no key is pressed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long reading a long history may keep the screen waiting.
+/// The longest time that reading a long history may delay the next frame.
 const READ_BUDGET: Duration = Duration::from_millis(50);
 
-/// How often it is asked whether somebody drives the run.
+/// How often to check whether a process drives the run.
 const LIVENESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A run that said something this recently is driven.
+/// A run with an event this recent counts as driven.
 const RECENT_MS: u64 = 2000;
 
-/// How long leaving waits for a control to reach a live run.
+/// How long quitting waits for a control to reach a live run.
 const SEND_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How long leaving waits for what is being done to a run at rest before it says so.
+/// How long quitting waits for a control on a run at rest before it prints that it waits.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Shows a run until somebody leaves.
+/// Shows a run until the user quits.
 pub(crate) async fn watch(host: &HostContext, folder: &RunFolder, colour: bool, ui: &mut Ui) -> CliResult {
     let cannot = |error: io::Error| {
         CliError::new(RalphExitCode::NotReady, "could not draw on this terminal")
@@ -49,43 +50,43 @@ pub(crate) async fn watch(host: &HostContext, folder: &RunFolder, colour: bool, 
     };
     let listen = |kind: SignalKind| signal(kind).map_err(cannot);
     let mut ends = [listen(SignalKind::terminate())?, listen(SignalKind::hangup())?, listen(SignalKind::interrupt())?];
-    let mut world = WatchApp::new(host, folder, colour);
+    let mut app = WatchApp::new(host, folder, colour);
     let mut screen = TerminalScreen::open().map_err(cannot)?;
     let (keys, mut typed) = KeyReader::spawn();
     let leave = loop {
-        let more = world.poll();
-        world.update(WatchMessage::Resized(screen.size().map_err(cannot)?));
-        screen.draw(&world.model).map_err(cannot)?;
+        let more = app.poll();
+        app.update(WatchMessage::Resized(screen.size().map_err(cannot)?));
+        screen.draw(&app.model).map_err(cannot)?;
         let wait = if more { Duration::ZERO } else { POLL_INTERVAL };
         let effect = tokio::select! {
-            // Keys first: a long history does not make the keyboard deaf.
+            // Keys first, so that the keyboard responds while a long history is read.
             biased;
             signal = any_signal(&mut ends) => {
                 tracing::debug!(signal, "leaving");
                 break WatchExit::Interrupted;
             }
             event = typed.recv() => match event {
-                Some(event) => world.handle_terminal_event(event),
+                Some(event) => app.handle_terminal_event(event),
                 None => {
                     tracing::debug!("the terminal is gone");
                     break WatchExit::Interrupted;
                 }
             },
-            Some(answer) = world.pending_answers.join_next(), if !world.pending_answers.is_empty() => world.handle_answer(answer),
+            Some(answer) = app.pending_answers.join_next(), if !app.pending_answers.is_empty() => app.handle_answer(answer),
             () = sleep(wait) => None,
         };
         match effect {
             None => (),
             Some(WatchEffect::Exit(leave)) => break leave,
             Some(WatchEffect::Suspend) => screen.suspend().map_err(cannot)?,
-            Some(WatchEffect::LoadProposals) => world.load_proposals(),
-            Some(WatchEffect::Send(control)) => world.send_control(control),
-            Some(WatchEffect::ResumeRun) => world.send_control(Control::Resume),
+            Some(WatchEffect::LoadProposals) => app.load_proposals(),
+            Some(WatchEffect::Send(control)) => app.send_control(control),
+            Some(WatchEffect::ResumeRun) => app.send_control(Control::Resume),
         }
     };
     drop(screen);
     drop(keys);
-    world.finish(&mut ends, ui).await;
+    app.finish(&mut ends, ui).await;
     Ok(match leave {
         WatchExit::Requested => RalphExitCode::Success,
         WatchExit::Interrupted => RalphExitCode::Interrupted,
@@ -103,14 +104,14 @@ async fn any_signal(signals: &mut [Signal; 3]) -> &'static str {
 
 type ControlAnswer = (&'static str, Result<(), String>);
 
-/// The model and what it looks at.
+/// The model and the sources it is updated from.
 struct WatchApp {
     model: WatchModel,
     folder: RunFolder,
     tail: EventTail,
     checked: Option<Instant>,
     sender: WatchControlSender,
-    /// What was asked and is not answered; that may take as long as an action.
+    /// Controls that were sent and not answered yet, which may take as long as an action.
     pending_answers: JoinSet<ControlAnswer>,
 }
 
@@ -126,11 +127,11 @@ impl WatchApp {
         }
     }
 
-    fn update(&mut self, heard: WatchMessage) -> Option<WatchEffect> {
-        self.model.update(heard)
+    fn update(&mut self, message: WatchMessage) -> Option<WatchEffect> {
+        self.model.update(message)
     }
 
-    /// Takes in what is new; `true` when there was too much for one turn.
+    /// Reads what is new; returns `true` when there was too much for one turn.
     fn poll(&mut self) -> bool {
         self.update(WatchMessage::Tick { now: Timestamp::now() });
         let more = self.read_events();
@@ -167,14 +168,14 @@ impl WatchApp {
         match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => self.update(WatchMessage::Key(key)),
             Event::Paste(text) => self.update(WatchMessage::Pasted(text)),
-            // The size is asked for before every drawing.
+            // Ignored: the size is read before every frame.
             Event::Key(_) | Event::Resize(..) | Event::FocusGained | Event::FocusLost | Event::Mouse(_) => None,
         }
     }
 
     fn load_proposals(&mut self) {
-        let book = read_proposals(&self.folder).map_err(|error| error.to_string());
-        self.update(WatchMessage::Proposals(book));
+        let proposals = read_proposals(&self.folder).map_err(|error| error.to_string());
+        self.update(WatchMessage::Proposals(proposals));
     }
 
     fn send_control(&mut self, control: Control) {
@@ -183,15 +184,15 @@ impl WatchApp {
     }
 
     fn handle_answer(&mut self, answer: Result<ControlAnswer, tokio::task::JoinError>) -> Option<WatchEffect> {
-        // A task that panicked has given the screen back; drawing notices that.
+        // A task that panicked has restored the terminal, which the next frame notices.
         let (kind, outcome) = answer.ok()?;
-        // The event is in the file before the answer is given.
+        // The event is in the file before the answer arrives.
         self.read_events();
         self.update(WatchMessage::Answered { kind, outcome })
     }
 
-    /// Waits for what is being done to a run at rest, or for somebody who does not want to wait. A live run only has to
-    /// hear what was asked; it answers by events.
+    /// Waits for controls on a run at rest, until they are done or a signal ends the wait. A live run only has to
+    /// receive the control; it answers by events.
     async fn finish(mut self, ends: &mut [Signal; 3], ui: &mut Ui) {
         let sender = self.sender.clone();
         let delivered = async { while self.pending_answers.join_next().await.is_some() {} };
@@ -200,7 +201,7 @@ impl WatchApp {
             ui.print_message(
                 "finishing what was asked of the run; Ctrl-C leaves it unfinished, and the run stays usable",
             );
-            // What is cut here is put down as if its process had been killed, which a run survives.
+            // Interrupting here has the effect of killing the process, which a run survives.
             tokio::select! {
                 () = sender.wait_idle() => (),
                 signal = any_signal(ends) => tracing::debug!(signal, "leaving what was asked unfinished"),

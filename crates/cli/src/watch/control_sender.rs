@@ -1,4 +1,4 @@
-//! Asking a run for something, live or at rest, and what came of it in words.
+//! Sends controls to a run, live or at rest, and describes the result.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use tokio::time::{sleep, timeout};
 
 use crate::error::CliError;
 
-/// Who is named as the one who asked.
+/// The name that is recorded as the origin of a control.
 const REQUESTED_BY: &str = "a person";
 
-/// How long a run that was taken up may take to listen on its control socket.
+/// How long a resumed run may take to listen on its control socket.
 const RESUME_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often it is looked at meanwhile.
+/// How often that is checked meanwhile.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Asks for things, those of a run at rest one after the other: each of them holds the run while it is done.
+/// Sends controls; those for a run at rest one after the other, because each holds the run's lock while it is applied.
 #[derive(Debug, Clone)]
 pub(super) struct WatchControlSender {
     host: HostContext,
@@ -36,11 +36,11 @@ impl WatchControlSender {
         Self { host: host.clone(), folder: folder.clone(), rest_lock: Arc::default() }
     }
 
-    /// Asks the process that works on the run, or carries it out here when the run rests.
+    /// Sends a control to the process that works on the run, or applies it here when the run rests.
     pub(super) async fn send(self, control: Control) -> Result<(), String> {
         let turn = self.rest_lock.lock().await;
         if self.folder.is_locked() {
-            // A live run answers when it has time; others may ask meanwhile.
+            // A live run may answer late, so other controls may be sent meanwhile.
             drop(turn);
         } else if control == Control::Resume {
             return resume_detached(&self.folder).await;
@@ -48,27 +48,27 @@ impl WatchControlSender {
         control::send(&self.host, &self.folder, &control, REQUESTED_BY).await.map(drop).map_err(error_text)
     }
 
-    /// Waits until nothing is being done to a run at rest.
+    /// Waits until no control is being applied to a run at rest.
     pub(super) async fn wait_idle(&self) {
         drop(self.rest_lock.lock().await);
     }
 }
 
-/// Lets a run go on in a process of its own, which outlives this screen, by the command a person would type.
+/// Resumes a run in a process of its own, which outlives this screen, with the command that a user would type.
 async fn resume_detached(folder: &RunFolder) -> Result<(), String> {
     let run = folder.id();
     let failed = |error: std::io::Error| format!("could not start ralph: {error}");
     let program = std::env::current_exe().map_err(failed)?;
     let mut command = tokio::process::Command::new(program);
-    // In a group of its own: what happens to this terminal is not the run's business.
+    // In its own process group, so that signals of this terminal do not reach the run.
     command.args(["--json", "resume", &run, "--detach"]).process_group(0);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let output = command.output().await.map_err(failed)?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        return Err(parse_error(&said).unwrap_or_else(|| format!("it could not be done; next: ralph show {run}")));
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        return Err(parse_error(&printed).unwrap_or_else(|| format!("it could not be done; next: ralph show {run}")));
     }
-    // One that is slow to listen, or has ended already, is seen by its events.
+    // A run that is slow to listen, or has ended already, is seen by its events.
     let up = async {
         while !folder.is_locked() {
             sleep(POLL_INTERVAL).await;
@@ -79,8 +79,8 @@ async fn resume_detached(folder: &RunFolder) -> Result<(), String> {
 }
 
 /// Reads the error that a command with `--json` printed.
-fn parse_error(said: &str) -> Option<String> {
-    let error: serde_json::Value = serde_json::from_str(said.lines().last()?).ok()?;
+fn parse_error(printed: &str) -> Option<String> {
+    let error: serde_json::Value = serde_json::from_str(printed.lines().last()?).ok()?;
     let message = error["error"]["message"].as_str()?;
     Some(match error["error"]["hint"].as_str() {
         Some(hint) => format!("{message}; next: {hint}"),
@@ -88,18 +88,18 @@ fn parse_error(said: &str) -> Option<String> {
     })
 }
 
-/// Writes an error as one line: what, why, and what to do.
+/// Formats an error as one line: what failed, why, and what to do.
 pub(super) fn error_text(error: Error) -> String {
     match error {
         Error::ControlRefused { why, .. } => why,
         Error::NotRunning { run } => format!("nobody drives this run; next: ralph resume {run}"),
         error => {
             let failure = CliError::from(error);
-            let mut said = [vec![failure.message], failure.causes].concat().join(": ");
+            let mut text = [vec![failure.message], failure.causes].concat().join(": ");
             if let Some(hint) = failure.hint {
-                said = format!("{said}; next: {hint}");
+                text = format!("{text}; next: {hint}");
             }
-            said
+            text
         }
     }
 }
@@ -109,14 +109,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_read() {
-        for (said, want) in [
+    fn json_errors_are_parsed() {
+        for (printed, want) in [
             ("{\"error\":{\"message\":\"no\",\"hint\":\"ralph ls\"}}\n", Some("no; next: ralph ls")),
             ("a remark\n{\"error\":{\"message\":\"no\",\"hint\":null}}", Some("no")),
             ("{}", None),
             ("", None),
         ] {
-            assert_eq!(parse_error(said).as_deref(), want, "{said}");
+            assert_eq!(parse_error(printed).as_deref(), want, "{printed}");
         }
     }
 }

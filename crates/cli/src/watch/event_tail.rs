@@ -1,4 +1,5 @@
-//! The event file as it grows, read a slice at a time: a long history neither hides the screen nor deafens the keyboard.
+//! Reads the event file as it grows, for a limited time per turn, so that a long history blocks neither the screen nor
+//! the keyboard.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use ralph_engine::store::{EventLogReader, RunFolder};
 use super::control_sender;
 use super::model::{WatchMessage, WatchModel};
 
-/// Where reading stands.
+/// The position in the event file.
 #[derive(Debug)]
 pub(super) struct EventTail {
     /// `None` once the file cannot be read any further.
@@ -19,7 +20,7 @@ impl EventTail {
         Self { follow: Some(EventLogReader::new(&folder.events_path(), &folder.id())) }
     }
 
-    /// Tells the model what is new; `true` when there is more than fits into the slice.
+    /// Passes new events to the model; returns `true` when there are more than fit into the time slice.
     pub(super) fn read(&mut self, model: &mut WatchModel, slice: Duration) -> bool {
         let Some(follow) = &mut self.follow else { return false };
         let began = Instant::now();
@@ -38,7 +39,7 @@ impl EventTail {
             }
         };
         if read > 0 {
-            // Whoever writes is there; whether that is still so is asked when it has been silent.
+            // A new event proves that a process drives the run; that is checked again only after a silence.
             model.update(WatchMessage::Live(true));
         }
         model.update(match trouble {
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_events_are_painted_at_once() {
+    fn first_frame_of_a_hundred_thousand_events_is_fast() {
         let folder = tempfile::tempdir().unwrap();
         let folder = RunFolder::at(folder.path().to_owned());
         let mut file = std::io::BufWriter::new(File::create(folder.events_path()).unwrap());
@@ -101,11 +102,11 @@ mod tests {
         while more {
             let began = Instant::now();
             more = tail.read(&mut model, SLICE);
-            assert!(began.elapsed() < Duration::from_secs(1), "the keyboard was deaf for {:?}", began.elapsed());
+            assert!(began.elapsed() < Duration::from_secs(1), "the keyboard was blocked for {:?}", began.elapsed());
         }
         assert_eq!((model.run.events_read, model.caught_up), (100_000, true));
         assert!(draw_text(&model, 80, 24).contains("row 100000"));
-        // From here on only what is new is read.
+        // From here on only new events are read.
         file.write_all(log(100_001).as_bytes()).unwrap();
         file.flush().unwrap();
         assert!(!tail.read(&mut model, SLICE));
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_is_waited_for_and_a_damaged_one_is_told() {
+    fn partial_lines_are_awaited_and_damaged_ones_reported() {
         let folder = tempfile::tempdir().unwrap();
         let folder = RunFolder::at(folder.path().to_owned());
         let (mut model, mut tail) = (model(), EventTail::new(&folder));
@@ -129,7 +130,7 @@ mod tests {
         file.write_all(&second.as_bytes()[20..]).unwrap();
         tail.read(&mut model, SLICE);
         assert_eq!(model.run.events_read, 2);
-        // The folder may go; what was read stays.
+        // If the folder is removed, the events that were read stay.
         std::fs::remove_dir_all(folder.path()).unwrap();
         tail.read(&mut model, SLICE);
         assert!(draw_text(&model, 80, 24).contains("row 2"));
@@ -137,7 +138,7 @@ mod tests {
         file.write_all(log(4).as_bytes()).unwrap();
         tail.read(&mut model, SLICE);
         tail.read(&mut model, SLICE);
-        assert_eq!(model.run.events_read, 2, "nothing is read behind what cannot be");
+        assert_eq!(model.run.events_read, 2, "nothing is read after a damaged line");
         assert!(draw_text(&model, 80, 24).contains("✗ "), "{}", draw_text(&model, 80, 24));
     }
 }

@@ -1,4 +1,4 @@
-//! What a key means. Which keys there are stands in one table; help and footer are written from it.
+//! Maps keys to what they do. All keys are in one table, from which the help and the footer are written.
 
 use ralph_core::control::Control;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -9,7 +9,7 @@ use super::text;
 /// The longest note that can be typed, in bytes.
 const MAX_NOTE_BYTES: usize = 2000;
 
-/// The keys, with a short word for the footer (none: only in the help) and a sentence for the help.
+/// The keys, with a short word for the footer (empty: only in the help) and a sentence for the help.
 pub(super) const KEY_BINDINGS: &[(&str, &str, &str)] = &[
     ("p", "pause", "pause after the action under way; resume a run that rests"),
     ("r", "rotate", "start the next iteration with a fresh look"),
@@ -26,7 +26,7 @@ pub(super) const KEY_BINDINGS: &[(&str, &str, &str)] = &[
     ("q", "quit", "leave; the run goes on"),
 ];
 
-/// Finds out what a key means where the screen stands, and does it.
+/// Handles a key according to the current input mode.
 pub(super) fn handle_key(model: &mut WatchModel, key: KeyEvent) -> Option<WatchEffect> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
@@ -37,7 +37,7 @@ pub(super) fn handle_key(model: &mut WatchModel, key: KeyEvent) -> Option<WatchE
     match std::mem::replace(&mut model.mode, InputMode::Browse) {
         InputMode::Browse if control => None,
         InputMode::Browse => handle_browse_key(model, key.code),
-        // Whatever is pressed closes the page.
+        // Any key closes the page.
         InputMode::Help => None,
         InputMode::ConfirmStop => {
             (key.code == KeyCode::Char('y') && !control).then(|| model.request_control(Control::Stop)).flatten()
@@ -111,7 +111,7 @@ fn handle_text_key(
     None
 }
 
-/// Takes what was pasted. Outside a line that is being typed it means nothing: its letters are not keys.
+/// Handles pasted text. It is ignored unless a line is being typed: pasted letters are not key presses.
 pub(super) fn handle_paste(model: &mut WatchModel, pasted: &str) {
     if let InputMode::EnterText { text, .. } = &mut model.mode {
         let room = MAX_NOTE_BYTES.saturating_sub(text.len());

@@ -1,21 +1,21 @@
-//! Who gets which part of the screen. Small screens fold panels away; `Tab` shows each of them alone.
+//! Divides the screen between the panels. Small screens hide panels; `Tab` shows each of them alone.
 
 use ratatui::layout::Rect;
 
 use super::draw::header;
 use super::model::{InputMode, Panel, WatchModel};
 
-/// Below this, panels become lines.
+/// Below this size, panels become lines.
 const FRAMED_MIN_SIZE: (u16, u16) = (70, 20);
 
-/// From here on there is room for a picture of the budget.
+/// From this size on there is room for the budget chart.
 const CHART_MIN_SIZE: (u16, u16) = (110, 34);
 
-/// The parts of the screen; what is not there has no area.
+/// The parts of the screen; a hidden part has no area.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ScreenLayout {
     pub(super) header: Rect,
-    /// Budgets as lines, where there is no panel for them.
+    /// Budgets as lines, where there is no room for their panel.
     pub(super) strip: Rect,
     pub(super) iterations: Rect,
     pub(super) boxes: Rect,
@@ -68,7 +68,7 @@ pub(super) fn screen_layout(model: &WatchModel, area: Rect) -> ScreenLayout {
     plan
 }
 
-/// Returns how many rows of the log are seen at once.
+/// Returns how many rows of the log are visible at once.
 pub(super) fn log_page_rows(model: &WatchModel, area: Rect) -> usize {
     let plan = screen_layout(model, area);
     usize::from(plan.log.height.saturating_sub(if plan.framed { 2 } else { 1 })).max(1)

@@ -1,4 +1,4 @@
-//! The tail of the log: the lines `ralph logs` prints, with a view that follows until somebody scrolls.
+//! Keeps the tail of the log: the lines that `ralph logs` prints, with a view that follows until the user scrolls.
 
 use std::collections::VecDeque;
 
@@ -15,18 +15,18 @@ const MAX_ROWS: usize = 5000;
 /// One row of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LogPanelRow {
-    /// `None` for a row that goes on with the one above.
+    /// `None` for a row that continues the one above.
     pub(super) at: Option<Timestamp>,
     pub(super) text: String,
 }
 
-/// Rows by a number that never changes, so that what is looked at stays where it is while more arrives.
+/// Rows with numbers that never change, so that the rows in view stay in place while more arrive.
 #[derive(Debug, Default)]
 pub(super) struct LogPanel {
-    /// Events that were folded and not written as rows yet: most of a long history never is.
+    /// Events that are not rendered as rows yet; most of a long history never is.
     unrendered: VecDeque<EventLine>,
     rows: VecDeque<LogPanelRow>,
-    /// How many rows there were before the first that is kept.
+    /// How many rows were dropped before the first that is kept.
     dropped_rows: usize,
     /// Events that never became rows.
     skipped: usize,
@@ -43,7 +43,7 @@ impl LogPanel {
         self.unrendered.push_back(line);
     }
 
-    /// Writes rows for what is new.
+    /// Renders new events as rows.
     pub(super) fn render_new(&mut self, state: Option<&RunState>) {
         for line in std::mem::take(&mut self.unrendered) {
             let Some(written) = event_text(&line.event, state) else { continue };
@@ -64,7 +64,7 @@ impl LogPanel {
         self.dropped_rows + self.rows.len()
     }
 
-    /// Moves the view by so many rows; `page` is how many are seen at once. Reaching the end follows again.
+    /// Moves the view by a number of rows; `page` is how many are visible at once. Reaching the end follows again.
     pub(super) fn scroll(&mut self, rows: isize, page: usize) {
         let first = self.end().min(self.dropped_rows + page);
         let to = self.scrolled_to.unwrap_or_else(|| self.end()).saturating_add_signed(rows).max(first);
@@ -79,12 +79,12 @@ impl LogPanel {
         self.scrolled_to.is_none()
     }
 
-    /// Counts the rows that came after what is in view.
+    /// Returns the number of rows below the view.
     pub(super) fn rows_below(&self) -> usize {
         self.scrolled_to.map_or(0, |stopped| self.end().saturating_sub(stopped))
     }
 
-    /// Tells whether the file holds more than can be scrolled to.
+    /// Returns whether the file has more than can be scrolled to.
     pub(super) fn is_truncated(&self) -> bool {
         self.dropped_rows > 0 || self.skipped > 0
     }
@@ -129,7 +129,7 @@ mod tests {
         check(&log, &["row 3", "row 4", "row 5"], 0);
         log.scroll(-1, 3);
         check(&log, &["row 2", "row 3", "row 4"], 1);
-        // What is looked at stays.
+        // The rows in view stay.
         push_rows(&mut log, 6, 9);
         check(&log, &["row 2", "row 3", "row 4"], 4);
         log.scroll(-100, 3);
@@ -147,7 +147,7 @@ mod tests {
         log.scroll(-1, 1);
         push_rows(&mut log, 3, 20_000);
         assert!(log.rows.len() <= MAX_ROWS && log.unrendered.is_empty() && log.is_truncated());
-        // What was looked at is gone; the oldest that is left is shown instead.
+        // The rows that were in view are dropped; the oldest remaining one is shown instead.
         let seen: Vec<&str> = log.view(2).map(|row| row.text.trim()).collect();
         assert_eq!(seen, ["row 15000", "row 15001"]);
         log.follow();

@@ -1,7 +1,7 @@
-//! `ralph watch`: one run on a whole screen, folded from the same events as everything else.
+//! Implements `ralph watch`: one run on the full screen, folded from the same events as everything else.
 //!
-//! [`model`] is what is known and what a key means; [`draw`] turns it into cells. Both are pure. Only [`app`], [`terminal`]
-//! and [`control_sender`] touch the world.
+//! [`model`] holds the state and handles keys; [`draw`] renders it. Both are pure. Only [`app`], [`terminal`] and
+//! [`control_sender`] do I/O.
 
 mod app;
 mod control_sender;

@@ -1,4 +1,4 @@
-//! What the screen knows: a fold of events, keys and answers. No clock, no file, no terminal.
+//! Holds the state of the screen: a fold of events, keys and answers. No clock, no file, no terminal.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -14,13 +14,13 @@ use super::keys::{self, TextPrompt};
 use super::layout;
 use super::log_panel::LogPanel;
 
-/// Something the screen hears of.
+/// An input to the model.
 #[derive(Debug)]
 pub(super) enum WatchMessage {
     Line(Box<EventLine>),
-    /// Everything that is in the file for now was told.
+    /// Every event that is currently in the file was passed on.
     CaughtUp,
-    /// The rest of the file cannot be read, and why.
+    /// The rest of the file cannot be read, with the reason.
     Unreadable(String),
     Tick {
         now: Timestamp,
@@ -32,20 +32,20 @@ pub(super) enum WatchMessage {
     Key(KeyEvent),
     Pasted(String),
     Resized(Size),
-    /// What the diagnoses of the run propose, or why that cannot be read.
+    /// What the diagnoses of the run propose, or why it cannot be read.
     Proposals(Result<ProposalList, String>),
-    /// What became of a control.
+    /// The result of a control.
     Answered {
         kind: &'static str,
         outcome: Result<(), String>,
     },
 }
 
-/// Something only the world can do.
+/// An effect that the model requests from the event loop.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum WatchEffect {
     Send(Control),
-    /// Lets a run that rests go on: by its process if it waits, else by a new one in the background.
+    /// Resumes a resting run: by its process if that waits, else by a new one in the background.
     ResumeRun,
     /// Reads what the diagnoses propose.
     LoadProposals,
@@ -59,12 +59,12 @@ pub(super) enum WatchExit {
     Interrupted,
 }
 
-/// What the keyboard is for at the moment.
+/// What key presses currently mean.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum InputMode {
     Browse,
     Help,
-    /// Whether to stop for good is being asked.
+    /// The user is asked whether to stop for good.
     ConfirmStop,
     EnterText {
         what: TextPrompt,
@@ -77,7 +77,7 @@ pub(super) enum InputMode {
     },
 }
 
-/// Something to choose, in words, and what is asked for when it is chosen.
+/// An item of a list to choose from, and the control that is sent when it is chosen.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ChoiceItem {
     pub(super) words: String,
@@ -90,7 +90,7 @@ pub(super) enum ChoiceKind {
     Proposal,
 }
 
-/// A part of the screen that can have all of it.
+/// A part of the screen that can fill all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Panel {
     Log,
@@ -151,9 +151,9 @@ impl WatchModel {
         }
     }
 
-    /// Takes in what was heard; some of it asks for something to be done.
-    pub(super) fn update(&mut self, heard: WatchMessage) -> Option<WatchEffect> {
-        match heard {
+    /// Applies an input and returns the effect that it requests, if any.
+    pub(super) fn update(&mut self, message: WatchMessage) -> Option<WatchEffect> {
+        match message {
             WatchMessage::Line(line) => self.apply_event(*line),
             WatchMessage::CaughtUp => {
                 self.caught_up = true;
@@ -172,7 +172,7 @@ impl WatchModel {
             WatchMessage::Key(key) => return keys::handle_key(self, key),
             WatchMessage::Pasted(text) => keys::handle_paste(self, &text),
             WatchMessage::Resized(size) => self.size = size,
-            WatchMessage::Proposals(Ok(book)) => self.choose_proposal(&book),
+            WatchMessage::Proposals(Ok(list)) => self.choose_proposal(&list),
             WatchMessage::Proposals(Err(why)) => self.run.controls.refuse(why, self.now),
             WatchMessage::Answered { kind, outcome } => {
                 let resting = self.run.state.as_ref().is_some_and(|state| !state.status.is_active());
@@ -187,7 +187,7 @@ impl WatchModel {
         self.log.push(line);
     }
 
-    /// Asks for a control and shows it as pending, unless nothing can be asked.
+    /// Requests a control and shows it as pending, unless the run cannot take controls.
     pub(super) fn request_control(&mut self, control: Control) -> Option<WatchEffect> {
         self.can_request().then_some(())?;
         self.run.controls.add(&control, self.now).then_some(WatchEffect::Send(control))
@@ -200,7 +200,7 @@ impl WatchModel {
         !self.folder_gone
     }
 
-    /// One key for both: what it does is what makes sense.
+    /// Pauses an active run or resumes a resting one: one key does both.
     pub(super) fn pause_or_resume(&mut self) -> Option<WatchEffect> {
         let status = &self.run.state.as_ref()?.status;
         if status.is_active() && self.live {
@@ -224,7 +224,7 @@ impl WatchModel {
         self.mode = InputMode::Choose { what: ChoiceKind::Profile, items, at };
     }
 
-    /// Tells whether a diagnosis has proposed something that nobody has carried out.
+    /// Returns whether a diagnosis has proposed something that is not applied yet.
     pub(super) fn has_open_proposals(&self) -> bool {
         self.run.state.as_ref().is_some_and(|state| state.diagnoses.open_proposals().next().is_some())
     }
@@ -237,11 +237,11 @@ impl WatchModel {
         None
     }
 
-    /// Offers what is open, in its own words, those of the newest diagnosis first.
-    fn choose_proposal(&mut self, book: &ProposalList) {
+    /// Offers the open proposals with their descriptions, those of the newest diagnosis first.
+    fn choose_proposal(&mut self, list: &ProposalList) {
         let Some(state) = &self.run.state else { return };
         let item = |number: u32| {
-            let words = format!("proposal {number}: {}", book.get(number)?.proposal.describe());
+            let words = format!("proposal {number}: {}", list.get(number)?.proposal.describe());
             Some(ChoiceItem { words, control: Control::ApplyProposal { number } })
         };
         let items: Vec<ChoiceItem> = state.diagnoses.open_proposals().filter_map(item).collect();
@@ -254,24 +254,24 @@ impl WatchModel {
         self.mode = InputMode::Choose { what: ChoiceKind::Proposal, items, at: 0 };
     }
 
-    /// Returns how many rows of the log are seen at once.
+    /// Returns how many rows of the log are visible at once.
     pub(super) fn log_page_rows(&self) -> usize {
         layout::log_page_rows(self, Rect::new(0, 0, self.size.width, self.size.height))
     }
 
-    /// Returns the time that passed since something, in milliseconds.
+    /// Returns the milliseconds since a point in time.
     pub(super) fn elapsed_ms(&self, at: Timestamp) -> u64 {
         u64::try_from(self.now.as_millisecond() - at.as_millisecond()).unwrap_or(0)
     }
 
-    /// Returns the time the run has worked: events carry it, and between two of them it still passes.
+    /// Returns the time the run has worked: the time of the last event plus what has passed since.
     pub(super) fn worked_ms(&self, state: &RunState) -> u64 {
         let passing = if state.status.is_active() && self.live { self.elapsed_ms(state.last_at) } else { 0 };
         state.spent.wall_ms.saturating_add(passing)
     }
 }
 
-/// Says why there is nothing to pause or resume any more.
+/// Returns why there is nothing left to pause or resume.
 fn ended_reason(status: &RunStatus) -> Option<String> {
     match status {
         RunStatus::Succeeded => Some("it has succeeded: there is nothing left to do".to_owned()),

@@ -1,11 +1,11 @@
-//! What is spent and where that leads, in words that fit a screen.
+//! Formats what is spent, and the forecast, as short text.
 
 use ralph_core::budget::{Budget, BudgetKind};
 use ralph_web::view::SpendForecast;
 
 use super::text::{format_count, format_duration, format_money};
 
-/// Writes an amount of a budget.
+/// Formats an amount of a budget.
 pub(super) fn format_amount(limit: BudgetKind, value: u64) -> String {
     match limit {
         BudgetKind::Iterations => value.to_string(),
@@ -15,7 +15,7 @@ pub(super) fn format_amount(limit: BudgetKind, value: u64) -> String {
     }
 }
 
-/// Says where the pace leads: to the last iteration with something left, or to an earlier end.
+/// Describes the forecast: something left at the last iteration, or an earlier end.
 pub(super) fn forecast_text(forecast: SpendForecast, budget: &Budget) -> String {
     match forecast {
         SpendForecast::RunsOut { limit, iteration } => {
@@ -59,16 +59,16 @@ mod tests {
     }
 
     #[test]
-    fn outlooks() {
+    fn forecasts() {
         check(&[], Some(10_000_000), None);
         check(&[(1, 100_000)], Some(10_000_000), Some("at this pace $1 of $10 by iteration 10"));
         check(&[(1, 2_000_000)], Some(10_000_000), Some("at this pace the money ends in iteration 6 of 10"));
         check(&[(1, 100_000), (2, 200_000)], None, Some("at this pace $1 by iteration 10"));
         check(&[(1, 0)], None, Some("at this pace 10m00s of 30m00s by iteration 10"));
-        // Only the last five count: it was dear once and is cheap now.
+        // Only the last five count: the earlier iterations were expensive, the later ones are cheap.
         let points = [(1, 5_000_000), (2, 5_000_000), (3, 5_000_000), (4, 5_000_000), (5, 5_000_000), (6, 5_000_000)];
         check(&points, Some(10_000_000), Some("at this pace $5 of $10 by iteration 10"));
-        // All is spent.
+        // The budget is used up.
         check(&[(1, 10_000_000)], Some(10_000_000), Some("at this pace the money ends in iteration 2 of 10"));
     }
 }

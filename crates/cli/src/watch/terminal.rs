@@ -1,4 +1,4 @@
-//! The terminal, taken over and given back: at the end, on a signal, on a panic.
+//! Takes over the terminal and restores it: at the end, on a signal, on a panic.
 
 use std::io::{self, IsTerminal as _, Stdout};
 use std::panic;
@@ -22,18 +22,18 @@ use tokio::sync::mpsc;
 use super::draw::draw;
 use super::model::WatchModel;
 
-/// How long the reader of keys takes at most to notice that nobody listens any more.
+/// The longest time in which the key reader notices that its receiver was dropped.
 const KEY_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The terminal is ours at the moment.
+/// Whether this process currently has the terminal taken over.
 static TERMINAL_ACTIVE: AtomicBool = AtomicBool::new(false);
 
-/// Tells whether there is a terminal that can be drawn on.
+/// Returns whether there is a terminal that can be drawn on.
 pub(crate) fn can_draw(env: &Env) -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal() && env.get("TERM") != Some("dumb")
 }
 
-/// The screen; it is given back when this is dropped.
+/// The screen; dropping it restores the terminal.
 pub(super) struct TerminalScreen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
 }
@@ -42,7 +42,7 @@ impl TerminalScreen {
     pub(super) fn open() -> io::Result<Self> {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            // First the terminal: what is said about a panic is to be read.
+            // The terminal is restored first, so that the panic message can be read.
             restore_terminal();
             before(info);
         }));
@@ -64,17 +64,17 @@ impl TerminalScreen {
 
     pub(super) fn draw(&mut self, model: &WatchModel) -> io::Result<()> {
         if !TERMINAL_ACTIVE.load(Ordering::SeqCst) {
-            // Something panicked beside us, and the terminal was given back already.
-            return Err(io::Error::other("the screen was given back"));
+            // Another thread panicked, and its panic hook has already restored the terminal.
+            return Err(io::Error::other("the terminal was already restored"));
         }
-        // Terminals that know this show a frame whole or not at all; others pass over it.
+        // Terminals with synchronized output show a frame whole or not at all; others ignore it.
         execute!(io::stdout(), BeginSynchronizedUpdate)?;
         let drawn = self.terminal.draw(|frame| draw(model, frame)).map(drop);
         execute!(io::stdout(), EndSynchronizedUpdate)?;
         drawn
     }
 
-    /// Stops this program as Ctrl-Z does everywhere, and comes back when it is let go on.
+    /// Suspends this program as Ctrl-Z does everywhere, and takes the terminal over again when it is continued.
     pub(super) fn suspend(&mut self) -> io::Result<()> {
         restore_terminal();
         kill_process(getpid(), Signal::TSTP)?;
@@ -88,10 +88,10 @@ impl Drop for TerminalScreen {
     }
 }
 
-/// Gives the terminal back, once; a terminal that is gone needs nothing.
+/// Restores the terminal, once; errors are ignored because a terminal that is gone needs nothing.
 fn restore_terminal() {
     if TERMINAL_ACTIVE.swap(false, Ordering::SeqCst) {
-        // Cleared first: a terminal that was resized meanwhile may keep rows of ours on its own screen.
+        // Cleared first: a terminal that was resized meanwhile may keep rows of this screen on its main screen.
         let _ = execute!(
             io::stdout(),
             EndSynchronizedUpdate,
@@ -104,10 +104,10 @@ fn restore_terminal() {
     }
 }
 
-/// How often in a row reading may fail before the terminal counts as gone.
+/// How many reads in a row may fail before the terminal counts as gone.
 const MAX_READ_FAILURES: u32 = 40;
 
-/// Reads keys on a thread of its own, because a terminal can only be waited for by blocking.
+/// Reads keys on its own thread, because waiting for a terminal blocks.
 pub(super) struct KeyReader {
     stop: Arc<AtomicBool>,
 }
@@ -117,7 +117,7 @@ impl KeyReader {
         let (sender, receiver) = mpsc::channel(256);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        // Nobody waits for this thread: on a terminal that is gone it may never come back from reading.
+        // This thread is not joined: if the terminal is gone, its read may never return.
         std::thread::spawn(move || {
             let mut failed = 0;
             while !stopped.load(Ordering::SeqCst) && failed < MAX_READ_FAILURES {

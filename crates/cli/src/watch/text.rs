@@ -1,14 +1,14 @@
-//! Text that fits: one safe line, measured by the columns it takes on a screen, and numbers as people say them.
+//! Formats text to fit: one safe line, measured in terminal columns, and numbers in short form.
 
 use ralph_core::money::MicroUsd;
 use ralph_core::text::{head, strip_control};
 use ratatui::text::Span;
 
-/// No screen shows more of one text than this many bytes.
+/// The most bytes of one text that are processed; no screen shows more.
 const MAX_TEXT_BYTES: usize = 4096;
 
-/// Makes one line of text that an agent may have written: no escapes, no line ends, and nothing that takes no column of
-/// its own, because that is what screens disagree about.
+/// Makes one safe line of text that an agent may have written: no escapes, no line ends and no zero-width characters,
+/// because terminals disagree about those.
 pub(super) fn single_line(text: &str) -> String {
     let flat = strip_control(head(text, MAX_TEXT_BYTES));
     let mut out = String::with_capacity(flat.len());
@@ -23,7 +23,7 @@ pub(super) fn single_line(text: &str) -> String {
     out
 }
 
-/// Counts the columns a text takes.
+/// Returns the number of columns that a text takes.
 pub(super) fn display_width(text: &str) -> usize {
     text.chars().map(char_width).sum()
 }
@@ -32,7 +32,7 @@ fn char_width(c: char) -> usize {
     if c.is_ascii() { usize::from(!c.is_ascii_control()) } else { Span::raw(&*c.encode_utf8(&mut [0; 4])).width() }
 }
 
-/// Cuts a text to at most so many columns; what was cut is marked.
+/// Cuts a text to at most `width` columns and marks the cut.
 pub(super) fn truncate(text: &str, width: usize) -> String {
     if display_width(text) <= width {
         return text.to_owned();
@@ -65,7 +65,7 @@ fn fits(used: &mut usize, more: usize, width: usize) -> bool {
     *used <= width
 }
 
-/// Breaks a text between words into at most so many lines; the last one is cut.
+/// Wraps a text between words into at most `most` lines; the last one is cut.
 pub(super) fn wrap(text: &str, width: usize, most: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut words = text.split(' ').peekable();
@@ -88,7 +88,8 @@ pub(super) fn wrap(text: &str, width: usize, most: usize) -> Vec<String> {
     lines.iter().map(|line| truncate(line, width)).collect()
 }
 
-/// Draws a share between 0 and 1 as the filled part of a bar, to an eighth of a column; something is never nothing.
+/// Returns the filled part of a bar for a share between 0 and 1, in eighths of a column; a positive share is never
+/// empty.
 pub(super) fn bar(share: f64, width: usize) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a few columns")]
@@ -97,20 +98,20 @@ pub(super) fn bar(share: f64, width: usize) -> String {
     "█".repeat(eighths / 8) + PARTS.get(eighths % 8).copied().unwrap_or("")
 }
 
-/// Cuts or pads a text to exactly so many columns.
+/// Cuts or pads a text to exactly `width` columns.
 pub(super) fn align_left(text: &str, width: usize) -> String {
     let cut = truncate(text, width);
     let pad = width.saturating_sub(display_width(&cut));
     cut + &" ".repeat(pad)
 }
 
-/// The same, with the text at the right.
+/// Cuts or pads a text to exactly `width` columns, with the text at the right.
 pub(super) fn align_right(text: &str, width: usize) -> String {
     let cut = truncate(text, width);
     " ".repeat(width.saturating_sub(display_width(&cut))) + &cut
 }
 
-/// Writes a duration in at most six characters.
+/// Formats a duration in at most six characters.
 pub(super) fn format_duration(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
@@ -121,7 +122,7 @@ pub(super) fn format_duration(ms: u64) -> String {
     }
 }
 
-/// Writes a limit of time without what is nothing.
+/// Formats a time limit without its zero parts.
 pub(super) fn format_time_limit(ms: u64) -> String {
     let minutes = ms / 60_000;
     match (ms % 60_000, minutes % 60) {
@@ -131,7 +132,7 @@ pub(super) fn format_time_limit(ms: u64) -> String {
     }
 }
 
-/// Writes money in at most seven characters where that is possible.
+/// Formats money in at most seven characters where that is possible.
 pub(super) fn format_money(amount: MicroUsd) -> String {
     match amount.0 {
         0 => "$0".to_owned(),
@@ -142,7 +143,7 @@ pub(super) fn format_money(amount: MicroUsd) -> String {
     }
 }
 
-/// Writes a count in at most five characters where that is possible.
+/// Formats a count in at most five characters where that is possible.
 pub(super) fn format_count(count: u64) -> String {
     match count {
         0..10_000 => count.to_string(),
@@ -151,7 +152,7 @@ pub(super) fn format_count(count: u64) -> String {
     }
 }
 
-/// Writes `1 box`, `2 boxes`.
+/// Formats a count with its noun: `1 box`, `2 boxes`.
 pub(super) fn pluralize(count: usize, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {many}") }
 }

@@ -1,4 +1,4 @@
-//! `ralph agent`, and the catalogue's own command lines with the real programs in a cage.
+//! Tests `ralph agent`, and the catalogue's command lines with the real programs in a cage.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -27,7 +27,7 @@ fn ralph(home: &TestHome, args: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn agents_are_listed() {
     let home = TestHome::new();
-    // A program of one's own, alone in its place.
+    // A program of the user's own, alone in its folder.
     let bin = home.root().join("own bin");
     fs::create_dir_all(&bin).unwrap();
     fs::write(bin.join("goose"), b"\x7fELF").unwrap();
@@ -43,7 +43,7 @@ fn agents_are_listed() {
         assert!(table.lines().any(|line| line.starts_with(agent.name())), "{table}");
     }
     assert!(table.contains("goose     path"), "{table}");
-    assert!(remarks.contains("base-url: holds a stand-in"), "{remarks}");
+    assert!(remarks.contains("base-url: holds a phantom"), "{remarks}");
     assert!(remarks.contains("next: ralph agent install claude"), "{remarks}");
     let (all, _) = run(&["agent", "ls", "--json"]);
     let all: Value = serde_json::from_str(&all).unwrap();
@@ -67,14 +67,14 @@ fn install_errors() {
             ["`../1` is not the version of a package", "--version 1.2.3"],
         ),
     ] {
-        let (code, told) = ralph(&home, args);
-        assert_eq!(code, Some(2), "{told}");
-        assert!(want.iter().all(|want| told.contains(want)), "{told}");
+        let (code, output) = ralph(&home, args);
+        assert_eq!(code, Some(2), "{output}");
+        assert!(want.iter().all(|want| output.contains(want)), "{output}");
     }
     assert!(!home.state().join("agents/codex").exists());
 }
 
-/// The real package, from the registry, through a cage, onto the shelf.
+/// Installs the real package from the registry, through a cage, into the agent store.
 #[test]
 fn codex_is_fetched() {
     let Some(machine) = RegistryFixture::detect(npm()) else { return };
@@ -91,7 +91,7 @@ fn codex_is_fetched() {
     }
     let out = run(&args);
     assert!(out.status.success(), "{}", text(&out));
-    assert!(text(&out).contains("codex 0.166.0 is on the shelf"), "{}", text(&out));
+    assert!(text(&out).contains("codex 0.166.0 is installed"), "{}", text(&out));
     let listed = run(&["agent", "ls", "--json"]);
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
     let found = &listed["agents"][1]["found"];
@@ -99,14 +99,14 @@ fn codex_is_fetched() {
     let program = PathBuf::from(found["program"].as_str().unwrap());
     assert!(program.starts_with(home.state().join("agents/codex/0.166.0")) && program.is_file());
     assert_eq!(fs::metadata(&program).unwrap().permissions().mode() & 0o777, 0o555);
-    // Nothing else is left: no half of one, no cage.
+    // Nothing else is left over: no partial download, no cage.
     let mut names: Vec<_> =
         fs::read_dir(home.state().join("agents/codex")).unwrap().map(|one| one.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, [".lock", "0.166.0"]);
     let boxes = run(&["sandbox", "ls", "--json"]);
     assert!(!text(&boxes).contains("agent-"), "{}", text(&boxes));
-    // A version that is not there leaves what is there.
+    // A version that does not exist leaves the installed one unchanged.
     let mut args = args.clone();
     args[4] = "0.0.0-none";
     let out = run(&args);
@@ -114,7 +114,7 @@ fn codex_is_fetched() {
     assert!(program.is_file());
 }
 
-/// Where the native program of a package is; `None`, told loudly, where it was not fetched.
+/// Returns the path of a package's native program; `None`, with a report, where it was not fetched.
 fn native_program(agent: &str) -> Option<PathBuf> {
     let modules = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/npm/node_modules");
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
@@ -134,7 +134,7 @@ fn native_program(agent: &str) -> Option<PathBuf> {
     None
 }
 
-/// Starts an agent in a cage exactly as the catalogue says, with a prompt too long for a word of a command line.
+/// Starts an agent in a cage exactly as the catalogue says, with a prompt too long for a command-line argument.
 #[track_caller]
 fn check_catalogue_agent(name: &str, wire: ProviderProtocol, profile: &str, key: (&str, &str), tool: (&str, Value)) {
     let Some(program) = native_program(name) else { return };
@@ -163,7 +163,7 @@ fn check_catalogue_agent(name: &str, wire: ProviderProtocol, profile: &str, key:
         key_variable: variable,
         wire,
     });
-    // Files and prompt are copied in with the program; the stand-in is only known inside.
+    // Files and prompt are copied in with the program; the phantom is only known inside.
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("private")).unwrap();
     for (path, text) in &start.files {

@@ -1,6 +1,6 @@
-//! The real `claude` and `codex`, each in a cage with nothing but a lent model, against a scripted server. They work as
-//! they do outside; the server sees the real key and ralph's bill is the server's; and the key is looked for in
-//! everything the cage has: environments, files, memory.
+//! Tests the real `claude` and `codex`, each in a cage with nothing but a granted model, against a scripted server.
+//! They work as they do outside; the server sees the real key and ralph's bill equals the server's; and the test
+//! searches for the key in everything the cage has: environments, files, memory.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use crate::secret_search::{SandboxExecProcess, SecretPattern, report_not_run};
 
-/// What the agents are asked to make.
+/// The file that the agents are asked to create.
 const CONTENT: &str = "written in a cage\n";
 
-/// An agent's program and what it speaks.
+/// An agent's program and its protocol.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RealAgent {
     pub(crate) name: &'static str,
@@ -26,9 +26,9 @@ pub(crate) struct RealAgent {
     package: &'static str,
     folder: &'static str,
     pub(crate) model: (&'static str, &'static str),
-    /// Where the server's calls are.
+    /// The path of the server's model calls.
     pub(crate) path: &'static str,
-    /// Starts it with a prompt, in a shell inside.
+    /// The shell line that starts it with a prompt, inside.
     line: &'static str,
 }
 
@@ -55,7 +55,7 @@ pub(crate) const CODEX: RealAgent = RealAgent {
 };
 
 impl RealAgent {
-    /// Returns the folder of the native program; `None`, told loudly, where it was not fetched.
+    /// Returns the folder of the native program; `None`, with a report, where it was not fetched.
     pub(crate) fn programs(&self) -> Option<PathBuf> {
         let modules = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/npm/node_modules");
         let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
@@ -72,7 +72,7 @@ impl RealAgent {
         None
     }
 
-    /// The call of a tool that writes a file, and the one that runs a command.
+    /// Returns the tool call that writes a file, and the one that runs a command.
     fn tools(&self) -> [(&'static str, Value); 2] {
         let run = "wc -c < made.txt > counted.txt";
         match self.name {
@@ -87,7 +87,7 @@ impl RealAgent {
         }
     }
 
-    /// What a script of these calls costs, each rounded as it is charged, and its tokens.
+    /// Returns what these calls cost, each rounded as it is charged, and their tokens.
     pub(crate) fn bill(&self, calls: &[BilledTokens]) -> (MicroUsd, u64) {
         let price = PriceTable::shipped().lookup(self.model.0, self.model.1).unwrap();
         let mut bill = (MicroUsd(0), 0);
@@ -106,12 +106,12 @@ impl RealAgent {
     }
 }
 
-/// A key that is lent, and how it has to arrive.
+/// A key that is granted, and how it has to arrive at the server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LentKey {
     pub(crate) variable: &'static str,
     pub(crate) value: &'static str,
-    /// The part that no stand-in has.
+    /// The part that no phantom has.
     own: &'static str,
     header: (&'static str, &'static str),
 }
@@ -144,7 +144,7 @@ enum ServerTransport {
     Tls,
 }
 
-/// A server with its script, a home that knows it, and the runtime it lives in.
+/// A server with its script, a home that is configured for it, and its runtime.
 struct AgentKeyFixture {
     home: TestHome,
     server: FakeModelServer,
@@ -186,7 +186,7 @@ impl AgentKeyFixture {
         SandboxExecProcess::start(&self.home, &self.env, &args, line)
     }
 
-    /// The calls of the model, without greetings and the like.
+    /// Returns the model calls, without other requests.
     fn calls(&self, agent: RealAgent) -> Vec<FakeModelRequest> {
         let calls = |one: &FakeModelRequest| one.method == "POST" && one.path == agent.path;
         self.server.requests().into_iter().filter(calls).collect()
@@ -194,16 +194,16 @@ impl AgentKeyFixture {
 }
 
 fn tokens(n: u64) -> BilledTokens {
-    // Odd numbers, so that rounding shows.
+    // Odd numbers, so that rounding errors show.
     BilledTokens { input: 1_001 + n, cached: 333 * n, output: 77 + 13 * n, ..BilledTokens::default() }
 }
 
-/// A task with two tools and a slow last word: done, seen, billed, and the key nowhere.
+/// Runs a task with two tool calls and a slow last answer: it is done and billed, and the key is nowhere.
 #[track_caller]
 fn check_key_isolated(agent: RealAgent, key: LentKey, over: ServerTransport) {
     let Some(programs) = agent.programs() else { return };
-    let said: Vec<BilledTokens> = (0..3).map(tokens).collect();
-    let usage = |n: usize| model_server::UsageReport::Reported(said[n]);
+    let output: Vec<BilledTokens> = (0..3).map(tokens).collect();
+    let usage = |n: usize| model_server::UsageReport::Reported(output[n]);
     let [(write, content), (run, command)] = agent.tools();
     let slow = Duration::from_secs(10);
     let turns = vec![
@@ -211,19 +211,20 @@ fn check_key_isolated(agent: RealAgent, key: LentKey, over: ServerTransport) {
         ScriptedTurn::Tool { name: run.to_owned(), input: command, usage: usage(1) },
         ScriptedTurn::Text { text: "It is made.".to_owned(), usage: usage(2) }.slow(slow, Duration::ZERO),
     ];
-    let world = fixture(agent, key, over, turns);
+    let fixture = fixture(agent, key, over, turns);
     let (line, variable) = (agent.line, key.variable);
     let line = format!("printf %s \"${variable}\" > stand-in.txt; {line} < /dev/null; cat made.txt counted.txt");
-    let mut cell = world.start(&programs, "5", &line);
-    let stand_in = cell.await_file("stand-in.txt");
-    assert_ne!(stand_in, key.value);
-    let (needle, there) = (SecretPattern::new(key.own), SecretPattern::new(&stand_in));
+    let mut cell = fixture.start(&programs, "5", &line);
+    let phantom = cell.await_file("stand-in.txt");
+    assert_ne!(phantom, key.value);
+    let (needle, there) = (SecretPattern::new(key.own), SecretPattern::new(&phantom));
 
-    // While it waits for the last answer, all of it is there to be searched.
-    cell.wait_until("the last call", || world.calls(agent).len() == 3);
+    // While the agent waits for the last answer, all its processes and files exist and can be searched.
+    cell.wait_until("the last call", || fixture.calls(agent).len() == 3);
     cell.search_memory(&needle, &there, agent.name);
 
-    // It is kept until its files were searched; the search finds what it wrote, in its work and in its diary.
+    // The sandbox is kept until its files were searched; the search finds what the agent wrote, in its work and its
+    // logs.
     cell.await_end();
     assert_eq!(cell.search_files(&needle), Vec::<String>::new(), "the key is in a file");
     let wrote = cell.search_files(&SecretPattern::new(CONTENT.trim()));
@@ -236,28 +237,28 @@ fn check_key_isolated(agent: RealAgent, key: LentKey, over: ServerTransport) {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let counted = CONTENT.len();
     assert!(ended.stdout.ends_with(&format!("{CONTENT}{counted}\n")), "{ended:?}");
-    let (cost, tokens) = agent.bill(&said);
+    let (cost, tokens) = agent.bill(&output);
     let line = format!("calls cost {cost} of $5.00, {tokens} tokens");
     assert!(ended.stderr.contains(&line), "{line} is not in {}", ended.stderr);
     for (place, text) in [("stdout", &ended.stdout), ("stderr", &ended.stderr)] {
         assert!(!text.contains(key.own), "the key is in {place}: {text}");
     }
-    assert_real_key_sent(&world, agent, key, &stand_in);
+    assert_real_key_sent(&fixture, agent, key, &phantom);
     let mut left = Vec::new();
-    needle.search_folder(&world.home.root(), &mut left);
+    needle.search_folder(&fixture.home.root(), &mut left);
     assert_eq!(left, Vec::<String>::new(), "the key is in what ralph left");
 }
 
-/// Every call brought the real key where it belongs, and nothing brought the stand-in.
+/// Checks that every call had the real key in the right place, and that none had the phantom.
 #[track_caller]
-fn assert_real_key_sent(world: &AgentKeyFixture, agent: RealAgent, key: LentKey, stand_in: &str) {
-    let calls = world.calls(agent);
+fn assert_real_key_sent(fixture: &AgentKeyFixture, agent: RealAgent, key: LentKey, phantom: &str) {
+    let calls = fixture.calls(agent);
     assert_eq!(calls.len(), 3, "{calls:?}");
     let (header, scheme) = key.header;
     let want = format!("{scheme}{}", key.value);
     for call in &calls {
         assert_eq!(call.header(header), Some(want.as_str()));
-        // One names the longest answer it wants; the other gets what its profile says.
+        // One agent sends its own output limit; the other gets that of its profile.
         let body = call.json();
         if agent.name == "claude" {
             assert!(body["max_tokens"].as_u64().is_some_and(|most| most > 2048), "{}", body["max_tokens"]);
@@ -268,9 +269,9 @@ fn assert_real_key_sent(world: &AgentKeyFixture, agent: RealAgent, key: LentKey,
         let beta = call.header("anthropic-beta").unwrap_or_default();
         assert!(!subscription || beta.contains("oauth-2025-04-20"), "{beta}");
     }
-    for one in world.server.requests() {
+    for one in fixture.server.requests() {
         let text = format!("{} {:?} {:?} {}", one.path, one.query, one.headers, String::from_utf8_lossy(&one.body));
-        assert!(!text.contains(stand_in), "the stand-in went out: {text}");
+        assert!(!text.contains(phantom), "the phantom was sent: {text}");
     }
 }
 
@@ -294,7 +295,7 @@ fn codex_without_tls() {
     check_key_isolated(CODEX, PROJECT_KEY, ServerTransport::Plain);
 }
 
-/// The first call leaves too little for a second one: the agent is told so in its provider's words, and ends.
+/// The first call leaves too little for a second one: the agent gets its provider's error for that, and ends.
 #[track_caller]
 fn check_budget_stop(agent: RealAgent, key: LentKey, cap: &str, first: BilledTokens) {
     let Some(programs) = agent.programs() else { return };
@@ -307,9 +308,9 @@ fn check_budget_stop(agent: RealAgent, key: LentKey, cap: &str, first: BilledTok
         },
         ScriptedTurn::text("There was enough for this."),
     ];
-    let world = fixture(agent, key, ServerTransport::Plain, turns);
-    let mut cell = world.start(&programs, cap, &format!("{} < /dev/null", agent.line));
-    cell.wait_until("the first call", || !world.calls(agent).is_empty());
+    let fixture = fixture(agent, key, ServerTransport::Plain, turns);
+    let mut cell = fixture.start(&programs, cap, &format!("{} < /dev/null", agent.line));
+    cell.wait_until("the first call", || !fixture.calls(agent).is_empty());
     let since = Instant::now();
     cell.await_end();
     let took = since.elapsed();
@@ -317,9 +318,9 @@ fn check_budget_stop(agent: RealAgent, key: LentKey, cap: &str, first: BilledTok
     assert_ne!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.contains("ralph: budget spent"), "{ended:?}");
     assert!(!ended.stdout.contains("api_retry") && !ended.stdout.contains("econnecting"), "{ended:?}");
-    // Ten tries with pauses between them take more than a minute.
+    // Ten retries with pauses between them would take more than a minute.
     assert!(took < Duration::from_secs(30), "{took:?} {ended:?}");
-    assert_eq!(world.calls(agent).len(), 1);
+    assert_eq!(fixture.calls(agent).len(), 1);
     let (cost, tokens) = agent.bill(&[first]);
     assert!(ended.stderr.contains(&format!("calls cost {cost} of ${cap}, {tokens} tokens")), "{ended:?}");
 }

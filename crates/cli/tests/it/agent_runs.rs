@@ -1,5 +1,5 @@
-//! Whole runs by the real `claude` and `codex`, in a cage, against a scripted model: session after session to a proved
-//! pull request, and every way a session can go wrong. None of those ends as done.
+//! Tests whole runs by the real `claude` and `codex`, in a cage, against a scripted model: several sessions to a
+//! proved pull request, and every way a session can go wrong. None of the latter ends as done.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -38,9 +38,9 @@ protected_paths: [\"tests/\"]
   - verify: `test -f three.txt`
 ";
 
-/// A repository with a task for an agent, and a server with what its model says.
+/// A repository with a task for an agent, and a server with the script of its model.
 pub(crate) struct AgentRunFixture {
-    pub(crate) stage: RepoFixture,
+    pub(crate) checkout: RepoFixture,
     server: FakeModelServer,
     agent: RealAgent,
     pub(crate) key: LentKey,
@@ -48,12 +48,12 @@ pub(crate) struct AgentRunFixture {
     runtime: tokio::runtime::Runtime,
 }
 
-/// `None`, told loudly, where the real program is not there.
+/// Creates the fixture; `None`, with a report, where the real program is missing.
 fn fixture(agent: RealAgent, key: LentKey, turns: Vec<ScriptedTurn>) -> Option<AgentRunFixture> {
     Some(fixture_with(&agent.programs()?, agent, key, turns))
 }
 
-/// The same with a program of the test's own.
+/// Creates the fixture with a program of the test's own.
 pub(crate) fn fixture_with(
     programs: &Path,
     agent: RealAgent,
@@ -63,13 +63,13 @@ pub(crate) fn fixture_with(
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let builder = FakeModelServer::builder().script(FakeModelScript::new(turns)).expect_key(key.value);
     let server = runtime.block_on(builder.start()).unwrap();
-    let stage = RepoFixture::new();
-    stage.repo.write("tests/all.sh", "test -f one.txt && test -f two.txt && test -f three.txt\n");
-    stage.repo.write("ralph_task.md", TASK.replace("AGENT", agent.name));
-    stage.repo.commit("a task");
+    let checkout = RepoFixture::new();
+    checkout.repo.write("tests/all.sh", "test -f one.txt && test -f two.txt && test -f three.txt\n");
+    checkout.repo.write("ralph_task.md", TASK.replace("AGENT", agent.name));
+    checkout.repo.commit("a task");
     let version = if agent.model.0 == "openai" { "/v1" } else { "" };
     let ((provider, model), url, variable) = (agent.model, server.url(), key.variable);
-    stage.config(
+    checkout.config(
         "models.yaml",
         &format!(
             "profiles:\n  default-cheap:\n    litellm_model: \"{provider}/{model}\"\n    \
@@ -77,17 +77,17 @@ pub(crate) fn fixture_with(
         ),
     );
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
-    AgentRunFixture { stage, server, agent, key, path, runtime }
+    AgentRunFixture { checkout, server, agent, key, path, runtime }
 }
 
 impl AgentRunFixture {
     pub(crate) fn ralph(&self, args: &[&str]) -> CliOutput {
-        self.stage.ralph_with(&[("PATH", &self.path), (self.key.variable, self.key.value)], args)
+        self.checkout.ralph_with(&[("PATH", &self.path), (self.key.variable, self.key.value)], args)
     }
 
     fn folder(&self) -> PathBuf {
-        let id = self.stage.runs().pop().expect("a run");
-        self.stage.state().join("runs").join(id)
+        let id = self.checkout.runs().pop().expect("a run");
+        self.checkout.state().join("runs").join(id)
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {
@@ -95,7 +95,7 @@ impl AgentRunFixture {
         text.lines().map(|line| EventLine::parse(line).unwrap().event).collect()
     }
 
-    /// What the provider asks for.
+    /// Returns what the provider bills.
     pub(crate) fn bill(&self) -> model_server::ServerBill {
         self.server.bill()
     }
@@ -105,7 +105,7 @@ impl AgentRunFixture {
         self.server.requests().into_iter().filter(calls).collect()
     }
 
-    /// What the events say was paid for each call that was answered.
+    /// Returns what was charged for the answered calls, according to the events.
     fn charged(&self) -> u64 {
         self.events()
             .iter()
@@ -117,7 +117,7 @@ impl AgentRunFixture {
     }
 }
 
-/// What a model says in one session: a step is done and claimed, then it stops.
+/// Returns the turns of one session: a step is done and claimed, then the model stops.
 fn step(agent: RealAgent, n: usize, usage: BilledTokens) -> [ScriptedTurn; 2] {
     let word = ["one", "two", "three"][n];
     let id = n + 1;
@@ -146,18 +146,18 @@ fn three_steps(agent: RealAgent) -> (Vec<ScriptedTurn>, Vec<BilledTokens>) {
     (turns, used.into_iter().flat_map(|one| [one, one]).collect())
 }
 
-/// Three boxes, three sessions, one proved pull request, and a bill that is the server's.
+/// Three boxes, three sessions, one proved pull request, and a bill that equals the server's.
 #[track_caller]
 fn check_three_boxes(agent: RealAgent, key: LentKey) {
     let (turns, used) = three_steps(agent);
-    let Some(world) = fixture(agent, key, turns) else { return };
-    let said = world.ralph(&["run"]);
-    assert_eq!(said.code, 0, "{said}");
-    let events = world.events();
+    let Some(fixture) = fixture(agent, key, turns) else { return };
+    let output = fixture.ralph(&["run"]);
+    assert_eq!(output.code, 0, "{output}");
+    let events = fixture.events();
     let sessions = events
         .iter()
         .filter(|event| matches!(event, Event::ActionStarted { kind, .. } if *kind == ActionKind::Session));
-    assert_eq!(sessions.count(), 3, "{said}");
+    assert_eq!(sessions.count(), 3, "{output}");
     let verified: Vec<usize> = events
         .iter()
         .filter_map(|event| match event {
@@ -165,13 +165,13 @@ fn check_three_boxes(agent: RealAgent, key: LentKey) {
             _ => None,
         })
         .collect();
-    assert_eq!(verified, [1, 2, 3], "{said}");
-    assert!(events.iter().any(|event| matches!(event, Event::PrOpened { .. })), "{said}");
-    assert_eq!(world.calls().len(), 6);
+    assert_eq!(verified, [1, 2, 3], "{output}");
+    assert!(events.iter().any(|event| matches!(event, Event::PrOpened { .. })), "{output}");
+    assert_eq!(fixture.calls().len(), 6);
     let (cost, _) = agent.bill(&used);
-    assert_eq!(world.charged(), cost.0, "{said}");
-    // Each session is a fresh one: nothing of the one before it is in what it sends first.
-    let firsts: Vec<FakeModelRequest> = world.calls().into_iter().step_by(2).collect();
+    assert_eq!(fixture.charged(), cost.0, "{output}");
+    // Each session is fresh: its first request has nothing of the session before.
+    let firsts: Vec<FakeModelRequest> = fixture.calls().into_iter().step_by(2).collect();
     for first in &firsts {
         assert!(!String::from_utf8_lossy(&first.body).contains("is done."), "a session remembers");
     }
@@ -187,23 +187,23 @@ fn codex_does_three_boxes() {
     check_three_boxes(CODEX, PROJECT_KEY);
 }
 
-/// The first session meets trouble of the provider, the run gets over it, and not an iteration is used up.
+/// The provider fails in the first session, the run recovers, and no iteration is used up.
 #[track_caller]
 fn check_provider_recovery(agent: RealAgent, key: LentKey, trouble: ScriptedTurn, times: usize) -> Vec<Event> {
     let (turns, used) = three_steps(agent);
     let turns = std::iter::repeat_n(trouble, times).chain(turns).collect();
-    let Some(world) = fixture(agent, key, turns) else { return Vec::new() };
-    let said = world.ralph(&["run"]);
-    assert_eq!(said.code, 0, "{said}");
-    let events = world.events();
+    let Some(fixture) = fixture(agent, key, turns) else { return Vec::new() };
+    let output = fixture.ralph(&["run"]);
+    assert_eq!(output.code, 0, "{output}");
+    let events = fixture.events();
     let iterations = events.iter().filter(|event| matches!(event, Event::IterationStarted { .. })).count();
-    assert_eq!(iterations, 3, "{said}");
+    assert_eq!(iterations, 3, "{output}");
     let cut = events
         .iter()
         .filter(|event| matches!(event, Event::ActionFinished { outcome: ActionOutcome::Cut, .. }))
         .count();
-    assert_eq!(cut, 1, "{said}");
-    assert_eq!(world.charged(), agent.bill(&used).0.0, "refused calls cost nothing: {said}");
+    assert_eq!(cut, 1, "{output}");
+    assert_eq!(fixture.charged(), agent.bill(&used).0.0, "refused calls cost nothing: {output}");
     events
 }
 
@@ -216,7 +216,7 @@ fn rate_limit_turn() -> ScriptedTurn {
     }
 }
 
-/// Parked until the time the provider named, and gone on by itself.
+/// Checks that the run paused until the time that the provider named, and continued by itself.
 #[track_caller]
 fn assert_paused_for_quota(events: &[Event]) {
     if events.is_empty() {
@@ -229,7 +229,7 @@ fn assert_paused_for_quota(events: &[Event]) {
 
 #[test]
 fn claude_is_rate_limited() {
-    // It tries twice more by itself.
+    // The agent itself retries twice.
     assert_paused_for_quota(&check_provider_recovery(CLAUDE, API_KEY, rate_limit_turn(), 3));
 }
 
@@ -245,23 +245,23 @@ fn claude_meets_an_overloaded_provider() {
 
 #[test]
 fn codex_meets_an_overloaded_provider() {
-    // It tries each request three times, and that three times.
+    // The agent itself tries each request three times, and that three times.
     check_provider_recovery(CODEX, PROJECT_KEY, ScriptedTurn::error(503, "server_error", "overloaded"), 9);
 }
 
-/// A key the provider does not take: the run rests with exit 4, says what to do, and goes on when it was done.
+/// The provider refuses the key: the run pauses with exit 4 and a next step, and continues when that was done.
 #[track_caller]
 fn check_unauthorised(agent: RealAgent, key: LentKey, times: usize) {
     let (turns, _) = three_steps(agent);
     let refused = ScriptedTurn::error(401, "authentication_error", "invalid x-api-key");
-    let Some(world) = fixture(agent, key, std::iter::repeat_n(refused, times).chain(turns).collect()) else { return };
-    let said = world.ralph(&["run"]);
-    assert_eq!(said.code, 4, "{said}");
-    assert!(said.stderr.contains(&format!("ralph secret set {}", key.variable)), "{said}");
-    let said = world.ralph(&["resume", "@"]);
-    assert_eq!(said.code, 0, "{said}");
-    let events = world.events();
-    assert_eq!(events.iter().filter(|event| matches!(event, Event::IterationStarted { .. })).count(), 3, "{said}");
+    let Some(fixture) = fixture(agent, key, std::iter::repeat_n(refused, times).chain(turns).collect()) else { return };
+    let output = fixture.ralph(&["run"]);
+    assert_eq!(output.code, 4, "{output}");
+    assert!(output.stderr.contains(&format!("ralph secret set {}", key.variable)), "{output}");
+    let output = fixture.ralph(&["resume", "@"]);
+    assert_eq!(output.code, 0, "{output}");
+    let events = fixture.events();
+    assert_eq!(events.iter().filter(|event| matches!(event, Event::IterationStarted { .. })).count(), 3, "{output}");
 }
 
 #[test]
@@ -274,15 +274,15 @@ fn codex_is_unauthorised() {
     check_unauthorised(CODEX, PROJECT_KEY, 3);
 }
 
-/// A session that comes to a bad end uses its iteration up and proves nothing; the next ones do the work.
+/// A session that fails uses its iteration up and proves nothing; the next ones do the work.
 #[track_caller]
 fn check_bad_session(agent: RealAgent, key: LentKey, bad: Vec<ScriptedTurn>, config: &str, what: &str) {
     let (turns, _) = three_steps(agent);
-    let Some(world) = fixture(agent, key, bad.into_iter().chain(turns).collect()) else { return };
-    world.stage.config("config.toml", config);
-    let said = world.ralph(&["run"]);
-    assert_eq!(said.code, 0, "{said}");
-    let events = world.events();
+    let Some(fixture) = fixture(agent, key, bad.into_iter().chain(turns).collect()) else { return };
+    fixture.checkout.config("config.toml", config);
+    let output = fixture.ralph(&["run"]);
+    assert_eq!(output.code, 0, "{output}");
+    let events = fixture.events();
     let finished: Vec<(IterationOutcome, usize)> = events
         .iter()
         .filter_map(|event| match event {
@@ -290,10 +290,10 @@ fn check_bad_session(agent: RealAgent, key: LentKey, bad: Vec<ScriptedTurn>, con
             _ => None,
         })
         .collect();
-    assert_eq!(finished.first(), Some(&(IterationOutcome::ActionFailed, 0)), "{said}");
-    assert_eq!(finished.last().map(|(_, verified)| *verified), Some(3), "{said}");
+    assert_eq!(finished.first(), Some(&(IterationOutcome::ActionFailed, 0)), "{output}");
+    assert_eq!(finished.last().map(|(_, verified)| *verified), Some(3), "{output}");
     let failed = |event: &Event| matches!(event, Event::ActionFinished { outcome: ActionOutcome::Failed, detail, .. } if detail.contains(what));
-    assert!(events.iter().any(failed), "`{what}` is not told: {said}");
+    assert!(events.iter().any(failed), "`{what}` is not reported: {output}");
 }
 
 const IDLE_CONFIG: &str = "[agent]\nidle_s = 6\n";
@@ -313,7 +313,7 @@ fn codex_hangs() {
     check_bad_session(CODEX, PROJECT_KEY, hanging_turns(), SESSION_LIMIT_CONFIG, "came to no end in its time");
 }
 
-/// The call that kills whoever made it.
+/// Returns the call that kills the agent that made it.
 fn killing_turns(agent: RealAgent) -> Vec<ScriptedTurn> {
     let line = "kill -KILL $(cat /proc/$$/stat | cut -d ' ' -f 4)";
     let (name, input) = match agent.name {
@@ -328,7 +328,7 @@ fn claude_is_killed() {
     check_bad_session(CLAUDE, API_KEY, killing_turns(CLAUDE), "", "claude failed");
 }
 
-/// A stand-in for an agent: it says what it is told to say, in the words of the real one. Returns its own folder.
+/// Writes a fake agent that prints a given script in the format of the real one, and returns its folder.
 pub(crate) fn fake_agent(folder: &Path, script: &str) -> PathBuf {
     let folder = folder.join("programs/stand-in");
     std::fs::create_dir_all(&folder).unwrap();
@@ -340,24 +340,25 @@ pub(crate) fn fake_agent(folder: &Path, script: &str) -> PathBuf {
 
 pub(crate) const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"all done"}"#;
 
-/// All that the task asks for.
+/// Does everything that the task asks for.
 pub(crate) const WORK: &str = "for w in one two three; do echo $w > $w.txt; done; git add *.txt; git commit -qm all; \
                                sed -i 's/- \\[ \\]/- [x]/' ralph_task.md";
 
-/// It says it is done and does not end: it is ended after a grace, and what it committed is kept and proved.
+/// The agent reports that it is done and does not exit: it is ended after a grace period, and its commits are kept and
+/// proved.
 #[test]
-fn done_and_hanging() {
+fn claims_done_and_hangs() {
     let folder = tempfile::tempdir().unwrap();
     let programs = fake_agent(folder.path(), &format!("{WORK}\nprintf '%s\\n' '{RESULT}'\nsleep 600 & sleep 600"));
-    let world = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
-    world.stage.config("config.toml", "[agent]\ngrace_s = 1\n");
+    let fixture = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
+    fixture.checkout.config("config.toml", "[agent]\ngrace_s = 1\n");
     let began = Instant::now();
-    let said = world.ralph(&["run"]);
-    assert_eq!(said.code, 0, "{said}");
-    assert!(began.elapsed() < Duration::from_mins(3), "{said}");
-    assert!(said.stderr.contains("did not end, so it was ended"), "{said}");
-    // What it said and claimed stands where the answer of a model would.
-    let reply = std::fs::read_to_string(world.folder().join("iterations/1/response.json")).unwrap();
+    let output = fixture.ralph(&["run"]);
+    assert_eq!(output.code, 0, "{output}");
+    assert!(began.elapsed() < Duration::from_mins(3), "{output}");
+    assert!(output.stderr.contains("did not end, so it was ended"), "{output}");
+    // Its output and claims are stored where the answer of a model would be.
+    let reply = std::fs::read_to_string(fixture.folder().join("iterations/1/response.json")).unwrap();
     let reply: serde_json::Value = serde_json::from_str(&reply).unwrap();
     assert_eq!(
         (&reply["summary"], reply["claims"]["checkboxes_checked"].as_array().map(Vec::len)),
@@ -365,51 +366,51 @@ fn done_and_hanging() {
     );
 }
 
-/// It says it is done, exits with success, and has done nothing: never done.
+/// The agent reports that it is done, exits with success, and has done nothing: the run does not count it as done.
 #[test]
-fn done_and_nothing_done() {
+fn claims_done_without_work() {
     let folder = tempfile::tempdir().unwrap();
     let programs =
         fake_agent(folder.path(), &format!("sed -i 's/- \\[ \\]/- [x]/' ralph_task.md\nprintf '%s\\n' '{RESULT}'"));
-    let world = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
-    let said = world.ralph(&["run", "--max-iterations", "2"]);
-    assert_eq!(said.code, 3, "{said}");
-    assert!(said.stderr.contains("without proof"), "{said}");
+    let fixture = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
+    let output = fixture.ralph(&["run", "--max-iterations", "2"]);
+    assert_eq!(output.code, 3, "{output}");
+    assert!(output.stderr.contains("without proof"), "{output}");
 }
 
-/// It crashes every time: the run goes in circles, says so and rests.
+/// The agent crashes every time: the run detects that it goes in circles, reports it and pauses.
 #[test]
 fn agent_crashes_every_time() {
     let folder = tempfile::tempdir().unwrap();
     let programs = fake_agent(folder.path(), "echo 'segmentation fault' >&2\nexit 139");
-    let world = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
-    let said = world.ralph(&["run"]);
-    assert_eq!(said.code, 5, "{said}");
-    assert!(said.stderr.contains("segmentation fault"), "{said}");
+    let fixture = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
+    let output = fixture.ralph(&["run"]);
+    assert_eq!(output.code, 5, "{output}");
+    assert!(output.stderr.contains("segmentation fault"), "{output}");
 }
 
-/// A server whose certificate nobody trusts is no outage: the run rests at once and says why and what to do.
+/// An untrusted certificate is not treated as an outage: the run pauses at once and reports why and what to do.
 #[test]
 fn its_provider_is_not_trusted() {
     let folder = tempfile::tempdir().unwrap();
     let call = r#"curl -s -H "x-api-key: $ANTHROPIC_API_KEY" -d '{"model":"claude-sonnet-4-5","max_tokens":9,"messages":[]}' "$ANTHROPIC_BASE_URL/v1/messages""#;
-    // It would go on asking for ever.
+    // The agent would retry for ever.
     let programs = fake_agent(folder.path(), &format!("while :; do {call}; sleep 1; done"));
-    let world = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
-    let stranger = world.runtime.block_on(FakeModelServer::builder().tls(&["localhost"]).start()).unwrap();
+    let fixture = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
+    let stranger = fixture.runtime.block_on(FakeModelServer::builder().tls(&["localhost"]).start()).unwrap();
     let models = format!(
         "profiles:\n  default-cheap:\n    litellm_model: \"anthropic/claude-sonnet-4-5\"\n    \
          base_url: \"{}\"\n    api_key_env: {}\n",
         stranger.url(),
         API_KEY.variable
     );
-    world.stage.config("models.yaml", &models);
+    fixture.checkout.config("models.yaml", &models);
     let began = Instant::now();
-    let said = world.ralph(&["run"]);
-    assert!(began.elapsed() < Duration::from_mins(1), "{said}");
-    assert!(said.code != 0 && said.stderr.contains("its certificate is not trusted"), "{said}");
-    assert!(said.stderr.contains("add the authority that signed it"), "{said}");
-    let paused = world.events().into_iter().find_map(|event| match event {
+    let output = fixture.ralph(&["run"]);
+    assert!(began.elapsed() < Duration::from_mins(1), "{output}");
+    assert!(output.code != 0 && output.stderr.contains("its certificate is not trusted"), "{output}");
+    assert!(output.stderr.contains("add the authority that signed it"), "{output}");
+    let paused = fixture.events().into_iter().find_map(|event| match event {
         Event::Paused { reason, .. } => Some(reason),
         _ => None,
     });
@@ -417,70 +418,72 @@ fn its_provider_is_not_trusted() {
     assert_eq!(stranger.requests(), []);
 }
 
-/// A subscription is lent to nobody but Anthropic, wherever the environment says its models are.
+/// A subscription token is sent only to Anthropic, whatever base URL the environment names.
 #[test]
-fn a_subscription_is_not_lent_to_strangers() {
+fn a_subscription_is_sent_only_to_its_provider() {
     let folder = tempfile::tempdir().unwrap();
     let programs = fake_agent(folder.path(), "exit 0");
-    let world = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
-    world.stage.config("models.yaml", "profiles:\n  default-cheap: {litellm_model: anthropic/claude-sonnet-4-5}\n");
+    let fixture = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
+    fixture
+        .checkout
+        .config("models.yaml", "profiles:\n  default-cheap: {litellm_model: anthropic/claude-sonnet-4-5}\n");
     let token = ["sk-", "ant-oat01-nobodys-at-all"].concat();
     for (variable, base) in [
         ("CLAUDE_CODE_OAUTH_TOKEN", "https://api.z.ai/api/anthropic"),
-        // It is what it is, whatever it is called.
+        // It is recognized by its value, not by its name.
         ("ANTHROPIC_API_KEY", "https://api.z.ai/api/anthropic"),
     ] {
-        let env = [("PATH", world.path.as_str()), (variable, &token), ("ANTHROPIC_BASE_URL", base)];
-        let said = world.stage.ralph_with(&env, &["run"]);
-        assert_eq!(said.code, 4, "{said}");
-        assert!(said.stderr.contains("a subscription of Claude, which nobody but Anthropic may see"), "{said}");
-        assert!(said.stderr.contains("ralph secret set ANTHROPIC_AUTH_TOKEN"), "{said}");
-        assert_eq!(world.stage.runs(), Vec::<String>::new(), "a run was made");
+        let env = [("PATH", fixture.path.as_str()), (variable, &token), ("ANTHROPIC_BASE_URL", base)];
+        let output = fixture.checkout.ralph_with(&env, &["run"]);
+        assert_eq!(output.code, 4, "{output}");
+        assert!(output.stderr.contains("a Claude subscription, which only Anthropic may see"), "{output}");
+        assert!(output.stderr.contains("ralph secret set ANTHROPIC_AUTH_TOKEN"), "{output}");
+        assert_eq!(fixture.checkout.runs(), Vec::<String>::new(), "a run was made");
     }
 }
 
-/// What else it wrote into the task is put aside, and its ticks are claims all the same.
+/// The agent's other changes to the task file are discarded, and its ticked boxes still count as claims.
 #[test]
 fn rewrites_the_task() {
     let folder = tempfile::tempdir().unwrap();
     let work = "for w in one two three; do echo $w > $w.txt; done; git add *.txt; git commit -qm all; \
                 sed -i 's/- \\[ \\]/- [x]/; s/test -f one.txt/true/' ralph_task.md";
     let programs = fake_agent(folder.path(), &format!("{work}\nprintf '%s\\n' '{RESULT}'"));
-    let world = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
-    let said = world.ralph(&["run"]);
-    assert_eq!(said.code, 0, "{said}");
-    assert!(said.stderr.contains("task_proposal.md"), "{said}");
+    let fixture = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
+    let output = fixture.ralph(&["run"]);
+    assert_eq!(output.code, 0, "{output}");
+    assert!(output.stderr.contains("task_proposal.md"), "{output}");
 }
 
-/// Nobody has it: said before anything is made, with the command that gets it.
+/// A missing agent is reported before anything is created, with the command that installs it.
 #[test]
 fn is_not_installed() {
     let folder = tempfile::tempdir().unwrap();
-    let mut world = fixture_with(folder.path(), CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
-    world.path = "/usr/bin:/bin".to_owned();
-    let said = world.ralph(&["run"]);
-    assert_eq!(said.code, 2, "{said}");
-    assert!(said.stderr.contains("ralph agent install claude"), "{said}");
-    assert_eq!(world.stage.runs(), Vec::<String>::new(), "a run was made");
+    let mut fixture = fixture_with(folder.path(), CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
+    fixture.path = "/usr/bin:/bin".to_owned();
+    let output = fixture.ralph(&["run"]);
+    assert_eq!(output.code, 2, "{output}");
+    assert!(output.stderr.contains("ralph agent install claude"), "{output}");
+    assert_eq!(fixture.checkout.runs(), Vec::<String>::new(), "a run was made");
 }
 
-/// An agent that speaks another language than the profile's provider is refused before anything is made.
+/// An agent whose protocol is not that of the profile's provider is refused before anything is created.
 #[test]
 fn agent_does_not_fit_provider() {
     let folder = tempfile::tempdir().unwrap();
     let programs = fake_agent(folder.path(), "exit 0");
-    let world = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
-    let said = world.ralph(&["run", "--agent", "codex"]);
-    assert_eq!(said.code, 2, "{said}");
-    assert!(said.stderr.contains("codex") && said.stderr.contains("hint: "), "{said}");
-    assert_eq!(world.calls().len(), 0, "{said}");
-    let said = world.ralph(&["run", "--agent", "cluade"]);
-    assert_eq!(said.code, 2, "{said}");
-    assert!(said.stderr.contains("did you mean `claude`?"), "{said}");
+    let fixture = fixture_with(&programs, CLAUDE, API_KEY, vec![ScriptedTurn::text("never asked")]);
+    let output = fixture.ralph(&["run", "--agent", "codex"]);
+    assert_eq!(output.code, 2, "{output}");
+    assert!(output.stderr.contains("codex") && output.stderr.contains("hint: "), "{output}");
+    assert_eq!(fixture.calls().len(), 0, "{output}");
+    let output = fixture.ralph(&["run", "--agent", "cluade"]);
+    assert_eq!(output.code, 2, "{output}");
+    assert!(output.stderr.contains("did you mean `claude`?"), "{output}");
 }
 
-/// ralph is killed while a call of the agent is under way. The resumed run goes on with a fresh session, and each call is
-/// charged once: what was answered at its price, what nobody saw the end of at its worst.
+/// ralph is killed while a call of the agent is under way. The resumed run continues with a fresh session, and each
+/// call is charged once: an answered call at its price, an unfinished one at its worst case.
 #[test]
 fn ralph_is_killed_in_the_middle_of_a_call() {
     let agent = CLAUDE;
@@ -491,25 +494,25 @@ fn ralph_is_killed_in_the_middle_of_a_call() {
         usage: model_server::UsageReport::Reported(tokens(9)),
     };
     let begin = [look, ScriptedTurn::text("too late").slow(Duration::from_mins(30), Duration::ZERO)];
-    let Some(world) = fixture(agent, API_KEY, begin.into_iter().chain(turns).collect()) else { return };
-    let mut command = world.stage.command(&["run"]);
-    command.envs([("PATH", world.path.as_str()), (world.key.variable, world.key.value)]);
+    let Some(fixture) = fixture(agent, API_KEY, begin.into_iter().chain(turns).collect()) else { return };
+    let mut command = fixture.checkout.command(&["run"]);
+    command.envs([("PATH", fixture.path.as_str()), (fixture.key.variable, fixture.key.value)]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_mins(3);
-    while world.calls().len() < 2 {
+    while fixture.calls().len() < 2 {
         assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline, "there was no second call");
         std::thread::sleep(Duration::from_millis(50));
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    let said = world.ralph(&["resume", "@"]);
-    assert_eq!(said.code, 0, "{said}");
-    // What the agent had said by then is kept, and beside it what it said after.
-    let first = world.folder().join("iterations/1");
-    let heard = std::fs::read_to_string(first.join("session-interrupted-1.jsonl")).unwrap();
-    assert!(heard.contains("look around") && !heard.contains("too late"), "{heard}");
-    assert!(first.join("session.jsonl").exists() && !first.join("session.part").exists(), "{said}");
-    let charged: Vec<(Option<u16>, u64)> = world
+    let output = fixture.ralph(&["resume", "@"]);
+    assert_eq!(output.code, 0, "{output}");
+    // The agent's output until then is kept, beside that of the next session.
+    let first = fixture.folder().join("iterations/1");
+    let session_log = std::fs::read_to_string(first.join("session-interrupted-1.jsonl")).unwrap();
+    assert!(session_log.contains("look around") && !session_log.contains("too late"), "{session_log}");
+    assert!(first.join("session.jsonl").exists() && !first.join("session.part").exists(), "{output}");
+    let charged: Vec<(Option<u16>, u64)> = fixture
         .events()
         .iter()
         .filter_map(|event| match event {
@@ -519,26 +522,26 @@ fn ralph_is_killed_in_the_middle_of_a_call() {
             _ => None,
         })
         .collect();
-    assert_eq!(charged.len(), world.calls().len(), "{charged:?} {said}");
+    assert_eq!(charged.len(), fixture.calls().len(), "{charged:?} {output}");
     let lost: Vec<u64> = charged.iter().filter(|(status, _)| status.is_none()).map(|(_, cost)| *cost).collect();
-    assert!(matches!(lost.as_slice(), [worst] if *worst > 0), "{charged:?} {said}");
+    assert!(matches!(lost.as_slice(), [worst] if *worst > 0), "{charged:?} {output}");
     let known: Vec<BilledTokens> = std::iter::once(tokens(9)).chain(used).collect();
-    assert_eq!(world.charged() - lost[0], agent.bill(&known).0.0, "{charged:?} {said}");
+    assert_eq!(fixture.charged() - lost[0], agent.bill(&known).0.0, "{charged:?} {output}");
 }
 
-/// The first call leaves too little for a second: the run ends as spent, with exit 3 and the way to give it more.
+/// The first call leaves too little for a second: the run ends as spent, with exit 3 and the command to add budget.
 #[track_caller]
 fn check_budget_spent(agent: RealAgent, key: LentKey, first: BilledTokens) {
     let [work, _] = step(agent, 0, first);
-    let Some(world) = fixture(agent, key, vec![work, ScriptedTurn::text("never asked")]) else { return };
-    let said = world.ralph(&["run", "--max-cost", "0.50"]);
-    assert_eq!(said.code, 3, "{said}");
-    assert!(said.stderr.contains("--add-cost"), "{said}");
-    assert_eq!(world.calls().len(), 1, "{said}");
-    assert_eq!(world.charged(), agent.bill(&[first]).0.0, "{said}");
-    // What it did before is proved and handed over all the same.
+    let Some(fixture) = fixture(agent, key, vec![work, ScriptedTurn::text("never asked")]) else { return };
+    let output = fixture.ralph(&["run", "--max-cost", "0.50"]);
+    assert_eq!(output.code, 3, "{output}");
+    assert!(output.stderr.contains("--add-cost"), "{output}");
+    assert_eq!(fixture.calls().len(), 1, "{output}");
+    assert_eq!(fixture.charged(), agent.bill(&[first]).0.0, "{output}");
+    // The work until then is still proved and handed over.
     let verified = |event: &Event| matches!(event, Event::IterationFinished { verified, .. } if verified.len() == 1);
-    assert!(world.events().iter().any(verified), "{said}");
+    assert!(fixture.events().iter().any(verified), "{output}");
 }
 
 #[test]

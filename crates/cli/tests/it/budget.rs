@@ -1,38 +1,38 @@
-//! Budgets: what ends a run, what it says then, and that it can go on with exactly what it says.
+//! Tests budgets: what ends a run, what it prints then, and that the printed command continues it.
 
 use ralph_testkit::home::{TASK, TestHome};
 use serde_json::{Value, json};
 
 use crate::cli_harness::{BOTH_BOXES, ProcessOutput, RalphHarness, answer, answer_in, honest_actions, write};
 
-/// A home whose task differs in one line.
+/// Returns a home whose task differs in one line.
 fn home_with_task(from: &str, to: &str) -> TestHome {
     let changed = TASK.replace(from, to);
     assert_ne!(changed, TASK);
     TestHome::with_task(&changed)
 }
 
-/// A step that does nothing and is billed as told.
+/// Returns a step that does nothing and is billed as given.
 fn billed_step(iteration: u32, input: u64, output: u64) -> Value {
     let mut reply = answer_in(iteration, &[], &[]);
     reply["usage"] = json!({"input": input, "output": output});
     reply
 }
 
-/// The command a run that ended prints as its next step, as words.
+/// Returns the arguments of the command that an ended run prints as its next step.
 #[track_caller]
-fn next_step(said: &ProcessOutput) -> Vec<String> {
-    let line = said.stderr.lines().find_map(|line| line.trim().strip_prefix("next: ralph ")).expect(&said.stderr);
+fn next_step(output: &ProcessOutput) -> Vec<String> {
+    let line = output.stderr.lines().find_map(|line| line.trim().strip_prefix("next: ralph ")).expect(&output.stderr);
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A run ends by a budget, prints a command, and that command brings it to success.
+/// Checks that a run ends by a budget, prints a command, and succeeds with that command.
 #[track_caller]
-fn check_budget_and_resume(ralph: &RalphHarness, said: ProcessOutput, limit: &str, flag: &str) {
-    let said = said.expect_exit(3);
-    assert!(said.stderr.contains(&format!("failed: budget: {limit}")), "{}", said.stderr);
+fn check_budget_and_resume(ralph: &RalphHarness, output: ProcessOutput, limit: &str, flag: &str) {
+    let output = output.expect_exit(3);
+    assert!(output.stderr.contains(&format!("failed: budget: {limit}")), "{}", output.stderr);
     assert_eq!(ralph.show()["state"], "failed");
-    let next = next_step(&said);
+    let next = next_step(&output);
     assert!(next.iter().any(|word| word == flag), "{next:?}");
     let words: Vec<&str> = next.iter().map(String::as_str).collect();
     let again = ralph.ralph(&words).expect_exit(0);
@@ -53,12 +53,12 @@ fn the_last_allowed_iteration_may_succeed() {
 #[test]
 fn iterations() {
     let ralph = RalphHarness::new(&[answer(&[], &[]), answer(&honest_actions(), &BOTH_BOXES)]);
-    let said = ralph.ralph(&["run"]);
-    check_budget_and_resume(&ralph, said, "iterations", "--add-iterations");
+    let output = ralph.ralph(&["run"]);
+    check_budget_and_resume(&ralph, output, "iterations", "--add-iterations");
     assert_eq!(ralph.events_of("iteration-started").len(), 2);
 }
 
-/// A run that waits for a person after its first iteration.
+/// Returns a run that waits for the user after its first iteration.
 fn paused_run() -> RalphHarness {
     let pause = json!({"type": "pause", "reason": "a question"});
     let home = home_with_task("max_iterations: 1", "max_iterations: 5");
@@ -67,7 +67,7 @@ fn paused_run() -> RalphHarness {
     ralph
 }
 
-/// Makes the first events of the run happen half an hour earlier, so that nobody has to wait for it.
+/// Moves the first events of the run half an hour back, so that the test does not have to wait.
 fn half_an_hour_earlier(ralph: &RalphHarness, events: usize) {
     let path = ralph.run_folder().join("events.jsonl");
     let mut text = String::new();
@@ -86,8 +86,8 @@ fn half_an_hour_earlier(ralph: &RalphHarness, events: usize) {
 fn time() {
     let ralph = paused_run();
     half_an_hour_earlier(&ralph, 1);
-    let said = ralph.ralph(&["resume", "@"]);
-    check_budget_and_resume(&ralph, said, "time", "--add-minutes");
+    let output = ralph.ralph(&["resume", "@"]);
+    check_budget_and_resume(&ralph, output, "time", "--add-minutes");
 }
 
 #[test]
@@ -102,11 +102,15 @@ fn cost() {
     let home = home_with_task("max_iterations: 1", "max_iterations: 5");
     let ralph =
         RalphHarness::with_home(home, &[billed_step(1, 999_000, 0), answer_in(2, &honest_actions(), &BOTH_BOXES)]);
-    let said = ralph.ralph(&["run"]);
-    assert_eq!(ralph.events_of("model-called").len(), 1, "the second call could have cost too much: {}", said.stderr);
-    assert!(said.stderr.contains("the next call could pass the cost budget, so it was not made"), "{}", said.stderr);
+    let output = ralph.ralph(&["run"]);
+    assert_eq!(ralph.events_of("model-called").len(), 1, "the second call could have cost too much: {}", output.stderr);
+    assert!(
+        output.stderr.contains("the next call could pass the cost budget, so it was not made"),
+        "{}",
+        output.stderr
+    );
     assert_eq!(ralph.show()["cost_usd"], json!(0.999));
-    check_budget_and_resume(&ralph, said, "cost", "--add-cost");
+    check_budget_and_resume(&ralph, output, "cost", "--add-cost");
 }
 
 #[test]
@@ -114,10 +118,10 @@ fn tokens() {
     let home = home_with_task("max_iterations: 1", "max_iterations: 5\nmax_tokens_total: 10000");
     let ralph =
         RalphHarness::with_home(home, &[billed_step(1, 9_000, 900), answer_in(2, &honest_actions(), &BOTH_BOXES)]);
-    let said = ralph.ralph(&["run"]);
-    assert_eq!(ralph.events_of("model-called").len(), 1, "{}", said.stderr);
+    let output = ralph.ralph(&["run"]);
+    assert_eq!(ralph.events_of("model-called").len(), 1, "{}", output.stderr);
     assert_eq!(ralph.show()["tokens"], json!(9_900));
-    check_budget_and_resume(&ralph, said, "tokens", "--add-tokens");
+    check_budget_and_resume(&ralph, output, "tokens", "--add-tokens");
 }
 
 #[test]
@@ -130,8 +134,8 @@ fn spend_stays_below_the_cap() {
     let mut reply = answer(&[write("junk.txt", "x\n")], &[]);
     reply["repeat"] = true.into();
     let ralph = RalphHarness::with_home(home, &[reply]);
-    let said = ralph.ralph(&["run"]).expect_exit(3);
-    assert!(said.stderr.contains("budget"), "{}", said.stderr);
+    let output = ralph.ralph(&["run"]).expect_exit(3);
+    assert!(output.stderr.contains("budget"), "{}", output.stderr);
     let shown = ralph.show();
     let cost = shown["cost_usd"].as_f64().expect("a number");
     assert!(cost > 0.0 && cost <= 0.012, "{cost}");
@@ -148,16 +152,16 @@ fn warnings() {
         billed_step(4, 150_000, 0),
     ];
     let ralph = RalphHarness::with_home(home, &bills);
-    let said = ralph.ralph(&["run"]);
+    let output = ralph.ralph(&["run"]);
     let warned: Vec<u64> = ralph
         .events_of("budget-warned")
         .iter()
         .filter(|event| event["limit"] == "cost")
         .map(|event| event["percent"].as_u64().expect("a number"))
         .collect();
-    assert_eq!(warned, [50, 80, 95], "{}", said.stderr);
+    assert_eq!(warned, [50, 80, 95], "{}", output.stderr);
     for percent in [50, 80, 95] {
-        assert!(said.stderr.contains(&format!("{percent} % of the cost budget is used")), "{}", said.stderr);
+        assert!(output.stderr.contains(&format!("{percent} % of the cost budget is used")), "{}", output.stderr);
     }
 }
 
@@ -167,8 +171,8 @@ fn an_unknown_price_needs_a_token_cap() {
     let home = TestHome::new();
     home.config("models.yaml", models);
     let ralph = RalphHarness::with_home(home, &[]);
-    let said = ralph.ralph(&["run"]).expect_exit(2);
-    assert!(said.stderr.contains("max_tokens_total"), "{}", said.stderr);
+    let output = ralph.ralph(&["run"]).expect_exit(2);
+    assert!(output.stderr.contains("max_tokens_total"), "{}", output.stderr);
     assert!(!ralph.state().join("runs").exists(), "a run was made");
 
     let home = home_with_task("max_iterations: 1", "max_iterations: 1\nmax_tokens_total: 100000");

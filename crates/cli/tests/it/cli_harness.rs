@@ -1,4 +1,4 @@
-//! The built program in a hermetic home: run to its end, or live while a test steers it.
+//! Runs the built program in a hermetic home: to its end, or live while a test steers it.
 
 use std::fs::{self, File};
 use std::ops::Deref;
@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Long enough for a slow machine; nothing waits this long unless it is broken.
+/// Long enough for a slow machine; only a broken test waits this long.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A home and the program that lives in it.
+/// A home and the program that runs in it.
 #[derive(Debug)]
 pub(crate) struct RalphHarness {
     home: TestHome,
@@ -68,7 +68,7 @@ impl RalphHarness {
         self.start(args).wait()
     }
 
-    /// The same with more variables in its environment.
+    /// Runs a command to its end with more variables in its environment.
     #[track_caller]
     pub(crate) fn ralph_with(&self, env: &[(&str, &str)], args: &[&str]) -> ProcessOutput {
         let mut command = self.command(args);
@@ -76,14 +76,14 @@ impl RalphHarness {
         self.spawn(command).wait()
     }
 
-    /// Starts a command that goes on while the test does something else.
+    /// Starts a command that runs while the test does something else.
     pub(crate) fn start(&self, args: &[&str]) -> RalphProcess {
         self.spawn(self.command(args))
     }
 
     fn spawn(&self, mut command: Command) -> RalphProcess {
         let n = self.started.fetch_add(1, Ordering::Relaxed);
-        // Files and not pipes: nobody has to read them for the program to go on.
+        // Files and not pipes: the program cannot block on them when the test does not read.
         let folder = self.printed.path();
         let (out, err) = (folder.join(format!("{n}.out")), folder.join(format!("{n}.err")));
         let create = |path| File::create(path).expect("a file");
@@ -108,11 +108,11 @@ impl RalphHarness {
         self.home.state().join("runs").join(self.run_id())
     }
 
-    /// Returns the run as `ralph show --json` tells it.
+    /// Returns the run as `ralph show --json` prints it.
     #[track_caller]
     pub(crate) fn show(&self) -> Value {
-        let said = self.ralph(&["show", "@", "--json"]).expect_exit(0);
-        serde_json::from_str(&said.stdout).expect("JSON")
+        let output = self.ralph(&["show", "@", "--json"]).expect_exit(0);
+        serde_json::from_str(&output.stdout).expect("JSON")
     }
 
     /// Returns the events of the only run; none while there is no run yet.
@@ -129,7 +129,7 @@ impl RalphHarness {
         self.events().into_iter().filter(|event| event["type"] == kind).collect()
     }
 
-    /// Waits until there is an event like this.
+    /// Waits until there is a matching event.
     #[track_caller]
     pub(crate) fn await_event(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let mut found = None;
@@ -145,7 +145,7 @@ impl RalphHarness {
         fs::read_to_string(self.run_folder().join("state").join(name)).unwrap_or_default()
     }
 
-    /// Returns the folder the model works in.
+    /// Returns the folder in which the model works.
     #[track_caller]
     pub(crate) fn workspace(&self) -> std::path::PathBuf {
         let ready = self.events_of("sandbox-ready");
@@ -153,20 +153,20 @@ impl RalphHarness {
         self.home.state().join("embedded/boxes").join(name).join("workspace")
     }
 
-    /// Returns a way to see whether anything still works in the folder the model works in.
+    /// Returns a function that checks whether a process still works in the model's folder.
     #[track_caller]
     pub(crate) fn workspace_busy(&self) -> impl Fn() -> bool + use<> {
         use std::os::unix::fs::MetadataExt as _;
         let place = |path: std::path::PathBuf| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
         let own = place(self.workspace()).expect("a sandbox");
-        // Processes of a cage have other numbers inside, but the folder is the same one.
+        // Processes of a cage have other ids inside, but the folder is the same.
         move || {
             let mut all = fs::read_dir("/proc").expect("processes").flatten();
             all.any(|entry| place(entry.path().join("cwd")) == Some(own))
         }
     }
 
-    /// Reads a file from the tip of the run's branch in the user's repository; `None` when either is not there.
+    /// Reads a file from the tip of the run's branch in the user's repository; `None` when either is missing.
     pub(crate) fn branch_file(&self, path: &str) -> Option<String> {
         let out = self.home.repo.try_git(["show", &format!("{BRANCH}:{path}")], b"");
         out.status.success().then(|| String::from_utf8_lossy(&out.stdout).into_owned())
@@ -176,7 +176,7 @@ impl RalphHarness {
 /// The branch of the home's task.
 pub(crate) const BRANCH: &str = "ralph/count-001/make-the-files-count";
 
-/// A command under way; it is killed when the test lets go of it.
+/// A running command; it is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct RalphProcess {
     child: Child,
@@ -186,7 +186,7 @@ pub(crate) struct RalphProcess {
 
 impl Drop for RalphProcess {
     fn drop(&mut self) {
-        // It has mostly ended by then.
+        // It has usually ended by then.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -214,7 +214,7 @@ impl RalphProcess {
         self.child.try_wait().expect("it is ours").is_none()
     }
 
-    /// Waits for its end; a crash of ralph itself fails the test, whatever else it asks.
+    /// Waits for its end; a panic of ralph itself fails the test in any case.
     #[track_caller]
     pub(crate) fn wait(mut self) -> ProcessOutput {
         let mut status = None;
@@ -223,17 +223,17 @@ impl RalphProcess {
             status.is_some()
         });
         let read = |path| String::from_utf8_lossy(&fs::read(path).expect("a file")).into_owned();
-        let said = ProcessOutput {
+        let output = ProcessOutput {
             code: status.and_then(|status| status.code()),
             stdout: read(&self.out),
             stderr: read(&self.err),
         };
-        assert!(!said.stderr.contains("panicked"), "{}", said.stderr);
-        said
+        assert!(!output.stderr.contains("panicked"), "{}", output.stderr);
+        output
     }
 }
 
-/// Looks again and again until something holds.
+/// Polls until a condition holds.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
@@ -243,13 +243,13 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A model's answer.
+/// Returns a model's answer.
 pub(crate) fn answer(actions: &[Value], claimed: &[&str]) -> Value {
     json!({"json": {"summary": "a step", "actions": actions,
         "claims": {"checkboxes_checked": claimed, "milestones_completed": []}}})
 }
 
-/// The same for one iteration, wherever it stands in the script.
+/// Returns a model's answer for one iteration, at any place in the script.
 pub(crate) fn answer_in(iteration: u32, actions: &[Value], claimed: &[&str]) -> Value {
     let mut reply = answer(actions, claimed);
     reply["when"] = json!({"iteration": iteration});
@@ -268,10 +268,10 @@ pub(crate) fn commit(message: &str) -> Value {
     json!({"type": "commit", "message": message})
 }
 
-/// Both boxes, honestly.
+/// The claims of both boxes.
 pub(crate) const BOTH_BOXES: [&str; 2] = ["M1.1", "M1.2"];
 
-/// The step that does all the work and says so.
+/// Returns the actions that do all the work.
 pub(crate) fn honest_actions() -> Vec<Value> {
     vec![write("one.txt", "1\n"), write("two.txt", "2\n"), commit("count")]
 }

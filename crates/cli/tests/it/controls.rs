@@ -1,4 +1,4 @@
-//! Steering: what people ask of a run while it works and while it rests.
+//! Tests steering: the controls of a run while it works and while it rests.
 
 use std::fs;
 
@@ -10,17 +10,17 @@ use crate::cli_harness::{
     BOTH_BOXES, RalphHarness, RalphProcess, answer, answer_in, commit, honest_actions, run, wait_until, write,
 };
 
-/// An action that waits for the test, unless it was let through before.
+/// Returns an action that waits until the test releases it.
 fn waiting_action() -> Value {
     run("echo $$ > .ralph/pid; until [ -e .ralph/go ]; do sleep 0.01; done")
 }
 
-/// A home that allows for some more iterations.
+/// Returns a home whose task allows more iterations.
 fn home_with_more_iterations() -> TestHome {
     TestHome::with_task(&TASK.replace("max_iterations: 1", "max_iterations: 9"))
 }
 
-/// A run whose first iteration stands at the gate.
+/// Starts a run and waits until its first iteration is in the waiting action.
 #[track_caller]
 fn start_and_wait(ralph: &RalphHarness, args: &[&str]) -> RalphProcess {
     let live = ralph.start(args);
@@ -50,14 +50,14 @@ fn reason(ralph: &RalphHarness) -> (String, String) {
 
 #[test]
 fn pause_and_resume() {
-    // Each action is short, so that the wish is met at the end of one of them.
+    // Each action is short, so that the pause takes effect at the end of one of them.
     let mut actions = vec![run("[ -e .ralph/go ] || sleep 0.05"); 60];
     actions.extend(honest_actions());
     let ralph = RalphHarness::with_home(home_with_more_iterations(), &[answer(&actions, &BOTH_BOXES)]);
     let live = ralph.start(&["run"]);
     ralph.await_event("an action", |event| event["type"] == "action-started");
-    let said = ralph.ralph(&["pause", "@"]).expect_exit(0);
-    assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
+    let output = ralph.ralph(&["pause", "@"]).expect_exit(0);
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
     live.wait().expect_exit(5);
     assert_eq!(reason(&ralph), ("paused".to_owned(), "a person asked for it".to_owned()));
     let done = ralph.events_of("action-finished");
@@ -77,18 +77,18 @@ fn stop_kills_the_action_and_keeps_the_commits() {
     let busy = ralph.workspace_busy();
     assert!(busy(), "the command runs");
     ralph.ralph(&["stop", "@"]).expect_exit(0);
-    let said = live.wait().expect_exit(1);
+    let output = live.wait().expect_exit(1);
     assert_eq!(reason(&ralph), ("stopped".to_owned(), "a person asked for it".to_owned()));
     wait_until("the end of the command", || !busy());
-    assert_eq!(ralph.branch_file("one.txt").as_deref(), Some("1\n"), "{}", said.stderr);
+    assert_eq!(ralph.branch_file("one.txt").as_deref(), Some("1\n"), "{}", output.stderr);
     assert_eq!(ralph.show()["boxes_verified"], 0, "nothing was checked");
 }
 
 #[test]
-fn words_for_the_model() {
+fn notes_and_guardrails_reach_the_prompt() {
     let ralph = home_with_waiting_action();
     let live = start_and_wait(&ralph, &["run"]);
-    // A live run takes them at its next step; they are asked for before that.
+    // A live run applies them at its next step; they are sent before that.
     let asked = [
         ralph.start(&["note", "@", "use", "the", "abacus"]),
         ralph.start(&["guardrail", "@", "never count backwards"]),
@@ -96,7 +96,7 @@ fn words_for_the_model() {
     ];
     release_action(&ralph);
     for asked in asked {
-        // One that came after the end of the run is refused, which is an answer too.
+        // A control that arrives after the end of the run is refused, which is an answer too.
         asked.wait();
     }
     live.wait().expect_exit(0);
@@ -123,7 +123,7 @@ fn words_for_the_model() {
 }
 
 #[test]
-fn live_words_reach_the_next_prompt() {
+fn live_notes_reach_the_next_prompt() {
     let short = vec![run("[ -e .ralph/go ] || sleep 0.05"); 60];
     let ralph = RalphHarness::with_home(
         home_with_more_iterations(),
@@ -153,8 +153,8 @@ fn a_resting_run_is_paused_and_stopped() {
     assert_eq!(reason(&ralph).0, "paused");
     ralph.ralph(&["stop", "@"]).expect_exit(0);
     assert_eq!(reason(&ralph), ("stopped".to_owned(), "a person asked for it".to_owned()));
-    let said = ralph.ralph(&["pause", "@"]).expect_exit(2);
-    assert!(said.stderr.contains("it has been stopped"), "{}", said.stderr);
+    let output = ralph.ralph(&["pause", "@"]).expect_exit(2);
+    assert!(output.stderr.contains("it has been stopped"), "{}", output.stderr);
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn one_interrupt_finishes_the_action() {
     live.interrupt();
     wait_until("its answer", || live.stderr().contains("finishing the action under way"));
     release_action(&ralph);
-    let said = live.wait().expect_exit(130);
-    assert!(said.stderr.contains("next: ralph resume"), "{}", said.stderr);
+    let output = live.wait().expect_exit(130);
+    assert!(output.stderr.contains("next: ralph resume"), "{}", output.stderr);
     assert_eq!(reason(&ralph), ("paused".to_owned(), "interrupted".to_owned()));
     let done = ralph.events_of("action-finished");
     assert_eq!((done.len(), &done[0]["outcome"]), (1, &json!("ok")), "the action was not let finish");
@@ -208,9 +208,9 @@ fn an_interrupt_ends_a_slow_model() {
 #[test]
 fn detached() {
     let ralph = home_with_waiting_action();
-    let said = ralph.ralph(&["run", "--detach"]).expect_exit(0);
-    assert_eq!(said.stdout, format!("{}\n", ralph.run_id()));
-    assert!(said.stderr.lines().all(|line| line.contains("does NOT isolate")), "{}", said.stderr);
+    let output = ralph.ralph(&["run", "--detach"]).expect_exit(0);
+    assert_eq!(output.stdout, format!("{}\n", ralph.run_id()));
+    assert!(output.stderr.lines().all(|line| line.contains("does NOT isolate")), "{}", output.stderr);
     ralph.await_event("the gate", |event| event["type"] == "action-started");
     assert_eq!(ralph.show()["live"], true);
     release_action(&ralph);
@@ -226,33 +226,33 @@ fn one_process_at_a_time() {
     let id = ralph.run_id();
     let before = ralph.events().len();
     for args in [vec!["rewind", "@", "0"], vec!["resume", "@", "--in-background"]] {
-        let said = ralph.ralph(&args).expect_exit(1);
-        assert!(said.stderr.contains(&format!("run `{id}` is in use by another process")), "{}", said.stderr);
-        assert!(said.stderr.contains(&format!("hint: ralph logs -f {id}")), "{}", said.stderr);
+        let output = ralph.ralph(&args).expect_exit(1);
+        assert!(output.stderr.contains(&format!("run `{id}` is in use by another process")), "{}", output.stderr);
+        assert!(output.stderr.contains(&format!("hint: ralph logs -f {id}")), "{}", output.stderr);
     }
-    assert_eq!(ralph.events().len(), before, "the second process left its traces");
+    assert_eq!(ralph.events().len(), before, "the second process wrote events");
     assert!(live.is_running());
     release_action(&ralph);
     live.wait().expect_exit(0);
 }
 
-/// A system that shuts down and a terminal that goes away ask; what is under way is put down, and nothing is lost.
+/// A termination signal from the system or a closed terminal saves the work under way, and nothing is lost.
 #[test]
-fn asked_to_end_by_the_system() {
+fn termination_signals_save_the_run() {
     for signal in [Signal::TERM, Signal::HUP] {
         let ralph = home_with_waiting_action();
         let live = start_and_wait(&ralph, &["run"]);
         live.signal(signal);
-        // The command would wait for ever: it gets a few seconds.
-        let said = live.wait().expect_exit(130);
-        assert!(said.stderr.contains("asked to end") && said.stderr.contains("ralph resume"), "{}", said.stderr);
+        // The command would wait for ever: it gets a grace period of a few seconds.
+        let output = live.wait().expect_exit(130);
+        assert!(output.stderr.contains("asked to end") && output.stderr.contains("ralph resume"), "{}", output.stderr);
         assert_eq!(reason(&ralph), ("paused".to_owned(), "interrupted".to_owned()));
     }
 }
 
-/// Whoever is stopped is found stopped.
+/// After `ralph stop` returns, the run is stopped.
 #[test]
-fn a_stop_is_told_when_it_is_done() {
+fn stop_returns_when_the_run_is_stopped() {
     let ralph = home_with_waiting_action();
     let live = start_and_wait(&ralph, &["run"]);
     ralph.ralph(&["stop", "@"]).expect_exit(0);

@@ -1,6 +1,6 @@
-//! What users read is made from the code: the reference pages, the help, and every command a hint names.
+//! Tests that what users read matches the code: the reference pages, the help, and every command that a hint names.
 //!
-//! `RALPH_BLESS=1 cargo test -p ralph-cli docs::` writes the reference pages anew.
+//! `RALPH_BLESS=1 cargo test -p ralph-cli docs::` rewrites the reference pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -12,23 +12,23 @@ use ralph_core::task::TASK_KEYS;
 
 use crate::repo_fixture::RepoFixture;
 
-/// Every command by its words, with its whole help.
+/// Returns every command by its name, with its whole help.
 fn commands() -> BTreeMap<String, String> {
-    let stage = RepoFixture::new();
+    let fixture = RepoFixture::new();
     let mut found = BTreeMap::new();
     let mut open = vec![Vec::<String>::new()];
     while let Some(path) = open.pop() {
         let mut args: Vec<&str> = path.iter().map(String::as_str).collect();
         args.push("--help");
-        let said = stage.ralph(&args);
-        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "ralph {}", path.join(" "));
-        let listed = said.stdout.split("\nCommands:\n").nth(1).unwrap_or_default();
+        let output = fixture.ralph(&args);
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "ralph {}", path.join(" "));
+        let listed = output.stdout.split("\nCommands:\n").nth(1).unwrap_or_default();
         for line in listed.lines().take_while(|line| line.starts_with("  ")) {
             if let Some(name) = line.split_whitespace().next().filter(|_| !line.starts_with("   ")) {
                 open.push(path.iter().cloned().chain([name.to_owned()]).collect());
             }
         }
-        found.insert(["ralph".to_owned()].into_iter().chain(path).collect::<Vec<_>>().join(" "), said.stdout);
+        found.insert(["ralph".to_owned()].into_iter().chain(path).collect::<Vec<_>>().join(" "), output.stdout);
     }
     found
 }
@@ -54,19 +54,22 @@ fn every_help_ends_with_two_examples() {
 
 #[test]
 fn shells_and_manuals() {
-    let stage = RepoFixture::new();
+    let fixture = RepoFixture::new();
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        let said = stage.ralph(&["completions", shell]);
-        assert!(said.code == 0 && said.stdout.contains("sandbox") && said.stderr.is_empty(), "{shell}");
+        let output = fixture.ralph(&["completions", shell]);
+        assert!(output.code == 0 && output.stdout.contains("sandbox") && output.stderr.is_empty(), "{shell}");
     }
     for name in commands().keys().filter(|name| name.split(' ').count() == 2) {
         let command = name.trim_start_matches("ralph ");
-        let said = stage.ralph(&["man", command]);
-        assert!(said.code == 0 && said.stdout.contains(".SH NAME") && said.stdout.contains("Examples:"), "{name}");
-        let help = stage.ralph(&["help", command]);
+        let output = fixture.ralph(&["man", command]);
+        assert!(
+            output.code == 0 && output.stdout.contains(".SH NAME") && output.stdout.contains("Examples:"),
+            "{name}"
+        );
+        let help = fixture.ralph(&["help", command]);
         assert_eq!(help.code, 0, "{name}");
     }
-    assert!(stage.ralph(&["man"]).stdout.contains(".SH SUBCOMMANDS"));
+    assert!(fixture.ralph(&["man"]).stdout.contains(".SH SUBCOMMANDS"));
 }
 
 #[test]
@@ -139,7 +142,7 @@ fn task_file() -> String {
     page
 }
 
-/// Words that follow "ralph" where it is spoken of rather than called.
+/// Words that follow "ralph" in prose rather than in a command.
 const PROSE: &[&str] = &[
     "alone", "branch", "changes", "does", "file", "itself", "knows", "made", "may", "on", "reads", "receipt", "runs",
     "sets", "ticks", "was", "work", "wrote",
@@ -153,7 +156,7 @@ fn every_command_in_the_sources_exists() {
     let mut problems = Vec::new();
     for path in sources(&root().join("crates")) {
         let text = std::fs::read_to_string(&path).unwrap();
-        // What a test says is said to nobody.
+        // Users do not see the messages of tests.
         let text = text.split("#[cfg(test)]").next().unwrap();
         for literal in literals(text) {
             seen += usize::from(literal.contains("ralph "));
@@ -184,7 +187,7 @@ fn the_search_finds_wrong_commands() {
     }
 }
 
-/// Says what is wrong with the commands a text names.
+/// Returns what is wrong with the commands that a text names.
 fn wrong_commands(text: &str, commands: &BTreeMap<String, String>) -> Vec<String> {
     let mut problems = Vec::new();
     for (at, _) in text.match_indices("ralph ") {
@@ -244,7 +247,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Takes the string literals out of Rust source: comments, characters and lifetimes are passed over.
+/// Extracts the string literals of Rust source; skips comments, characters and lifetimes.
 fn literals(source: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut rest = source;
@@ -278,7 +281,7 @@ fn literals(source: &str) -> Vec<String> {
             found.push(text);
             rest = &body[end..];
         } else if let Some(body) = tail.strip_prefix('\'') {
-            // A character is closed at once; a lifetime is not.
+            // A character literal has a closing quote; a lifetime does not.
             let skip = if body.starts_with('\\') { 2 } else { body.chars().next().map_or(0, char::len_utf8) };
             let after = body.get(skip..).unwrap_or_default();
             rest = after.strip_prefix('\'').unwrap_or(if body.starts_with('\\') { after } else { body });

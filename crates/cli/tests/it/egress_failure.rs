@@ -1,5 +1,5 @@
-//! A way out that goes away under an agent, with its cage, by itself, or by a person's word: what was lent is still lent
-//! where it should be, nobody is blamed for it, and the record is whole.
+//! Tests an egress proxy that fails while an agent works: with its cage, by itself, or by a deny rule of the user.
+//! Grants stay in force where they should, no iteration is charged for it, and the audit log is complete.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -27,7 +27,7 @@ use crate::agent_key_isolation::{API_KEY, CLAUDE};
 use crate::agent_runs::{AgentRunFixture, RESULT, WORK, fake_agent, fixture_with};
 use crate::cli_harness::{TIMEOUT, wait_until};
 
-/// Asks the model as an agent does, and says what it was answered.
+/// Calls the model as an agent does, and prints the answer.
 const ASK: &str = r#"ask() { python3 -c '
 import json, os, sys, urllib.error, urllib.request as u
 env = os.environ
@@ -41,7 +41,7 @@ except urllib.error.HTTPError as error:
     sys.exit(1)
 '; }"#;
 
-/// An agent that does this after it has asked its model; then the work is done.
+/// Creates a fixture with an agent that runs `then` after its model call, and then does the work.
 fn fixture(folder: &Path, then: &str, turns: Vec<ScriptedTurn>) -> AgentRunFixture {
     let script = format!("{ASK}\nask || exit 1\n{then}\n{WORK}\nprintf '%s\\n' '{RESULT}'");
     fixture_with(&fake_agent(folder, &script), CLAUDE, API_KEY, turns)
@@ -51,30 +51,30 @@ fn answers() -> Vec<ScriptedTurn> {
     vec![ScriptedTurn::text("ok"); 6]
 }
 
-/// The lines of the audit file.
-fn audit(world: &AgentRunFixture) -> Vec<Value> {
-    let run = world.stage.runs().pop().unwrap();
-    let text = std::fs::read_to_string(world.stage.state().join("runs").join(run).join("audit.jsonl")).unwrap();
+/// Returns the lines of the audit log.
+fn audit(fixture: &AgentRunFixture) -> Vec<Value> {
+    let run = fixture.checkout.runs().pop().unwrap();
+    let text = std::fs::read_to_string(fixture.checkout.state().join("runs").join(run).join("audit.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The home of the agent, as the host sees it.
-fn agent_home(world: &AgentRunFixture) -> Option<PathBuf> {
-    let boxes = std::fs::read_dir(world.stage.state().join("embedded/boxes")).ok()?;
+/// Returns the home of the agent, as the host sees it.
+fn agent_home(fixture: &AgentRunFixture) -> Option<PathBuf> {
+    let boxes = std::fs::read_dir(fixture.checkout.state().join("embedded/boxes")).ok()?;
     let homes = boxes.flatten().map(|entry| entry.path().join("home"));
     homes.filter(|home| home.is_dir()).find(|home| home.join("begun").exists())
 }
 
-/// Its first session ends with its cage. The next one has another cage, and asks its model as if nothing had happened.
+/// The cage dies in the first session. The next session has a new cage, and its model calls work as before.
 #[track_caller]
 fn check_cage_lost(how: &str, config: &str) {
     let folder = tempfile::tempdir().unwrap();
     let then = format!("if ! test -e ~/fallen; then : > ~/fallen; {how}; sleep 60; fi");
-    let world = fixture(folder.path(), &then, answers());
-    world.stage.config("config.toml", config);
-    let said = world.ralph(&["run"]);
-    assert_eq!(said.code, 0, "{said}");
-    let ended: Vec<ActionOutcome> = world
+    let fixture = fixture(folder.path(), &then, answers());
+    fixture.checkout.config("config.toml", config);
+    let output = fixture.ralph(&["run"]);
+    assert_eq!(output.code, 0, "{output}");
+    let ended: Vec<ActionOutcome> = fixture
         .events()
         .iter()
         .filter_map(|event| match event {
@@ -82,15 +82,15 @@ fn check_cage_lost(how: &str, config: &str) {
             _ => None,
         })
         .collect();
-    assert_eq!(ended, [ActionOutcome::Failed, ActionOutcome::Ok], "{said}");
-    assert_eq!(world.calls().len(), 2, "{said}");
-    let told = audit(&world);
+    assert_eq!(ended, [ActionOutcome::Failed, ActionOutcome::Ok], "{output}");
+    assert_eq!(fixture.calls().len(), 2, "{output}");
+    let records = audit(&fixture);
     let wrong: Vec<&Value> =
-        told.iter().filter(|line| ["alarm", "restarted"].contains(&line["kind"].as_str().unwrap())).collect();
-    assert_eq!(wrong, Vec::<&Value>::new(), "{said}");
-    // Both cages had doors of their own, and they were closed.
-    assert_eq!(told.iter().filter(|line| line["kind"] == "closed").count(), 2, "{told:?}");
-    let verified = world.ralph(&["audit", "verify", "@"]);
+        records.iter().filter(|line| ["alarm", "restarted"].contains(&line["kind"].as_str().unwrap())).collect();
+    assert_eq!(wrong, Vec::<&Value>::new(), "{output}");
+    // Both cages had their own listeners, and they were closed.
+    assert_eq!(records.iter().filter(|line| line["kind"] == "closed").count(), 2, "{records:?}");
+    let verified = fixture.ralph(&["audit", "verify", "@"]);
     assert_eq!((verified.code, verified.stderr.as_str()), (0, ""), "{verified}");
 }
 
@@ -101,59 +101,59 @@ fn command_supervisor_is_killed() {
 
 #[test]
 fn its_disk_is_full() {
-    // Files that are gone with whoever holds them: the next cage has room again.
+    // Deleted files that only the process holds open: the next cage has space again.
     let fill = "python3 -c '\nimport os, tempfile, time\nkept = []\nfor n in range(4):\n    \
                 file = tempfile.TemporaryFile(dir = os.environ[\"HOME\"])\n    file.write(bytes(40 << 20))\n    \
                 file.flush()\n    kept.append(file)\ntime.sleep(60)\n'";
     check_cage_lost(fill, "[sandbox.resources]\ndisk = \"64m\"\n");
 }
 
-/// A person denies the host of the model while the agent works: its next call is refused, with the rule, and told.
+/// The user denies the model's host while the agent works: its next call is refused with the rule, and reported.
 #[test]
-fn a_person_denies_the_model() {
+fn the_user_denies_the_model_host() {
     let folder = tempfile::tempdir().unwrap();
     let then = ": > ~/begun; while ! test -e ~/go; do sleep 0.05; done; ask > ~/second";
-    let world = fixture(folder.path(), then, answers());
-    let mut command = world.stage.command(&["run"]);
-    command.envs([("PATH", world.path.as_str()), (world.key.variable, world.key.value)]);
+    let fixture = fixture(folder.path(), then, answers());
+    let mut command = fixture.checkout.command(&["run"]);
+    command.envs([("PATH", fixture.path.as_str()), (fixture.key.variable, fixture.key.value)]);
     let live = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until("the agent has asked", || agent_home(&world).is_some());
-    let home = agent_home(&world).unwrap();
-    let said = world.ralph(&["policy", "deny", "127.0.0.1", "--run", "@"]);
-    assert_eq!(said.code, 0, "{said}");
-    assert_eq!(world.ralph(&["policy", "test", "127.0.0.1:443", "--run", "@"]).code, 1);
+    wait_until("the agent has asked", || agent_home(&fixture).is_some());
+    let home = agent_home(&fixture).unwrap();
+    let output = fixture.ralph(&["policy", "deny", "127.0.0.1", "--run", "@"]);
+    assert_eq!(output.code, 0, "{output}");
+    assert_eq!(fixture.ralph(&["policy", "test", "127.0.0.1:443", "--run", "@"]).code, 1);
     std::fs::write(home.join("go"), "").unwrap();
     wait_until("the agent has asked again", || {
-        std::fs::read_to_string(home.join("second")).is_ok_and(|said| !said.is_empty())
+        std::fs::read_to_string(home.join("second")).is_ok_and(|output| !output.is_empty())
     });
     let answer = std::fs::read_to_string(home.join("second")).unwrap();
-    let said = world.stage.output_of(&live.wait_with_output().unwrap());
-    assert_eq!(said.code, 0, "{said}");
+    let output = fixture.checkout.output_of(&live.wait_with_output().unwrap());
+    assert_eq!(output.code, 0, "{output}");
     assert!(answer.starts_with("403 {\"type\":\"error\",\"error\":{\"type\":\"permission_error\""), "{answer}");
     assert!(answer.contains("is denied by rule `127.0.0.1` of the network policy"), "{answer}");
-    assert_eq!(world.calls().len(), 1, "{said}");
+    assert_eq!(fixture.calls().len(), 1, "{output}");
     let denied = |event: &Event| matches!(event, Event::PolicyDenied { host, .. } if host == "127.0.0.1");
-    assert!(world.events().iter().any(denied), "{said}");
-    let log = world.ralph(&["policy", "log", "@", "--denied"]);
+    assert!(fixture.events().iter().any(denied), "{output}");
+    let log = fixture.ralph(&["policy", "log", "@", "--denied"]);
     assert!(log.stdout.contains("rule `127.0.0.1`"), "{log}");
 }
 
-/// Whoever serves the doors dies under a call, and the session fails at once: it is cut short, uses nothing up, and another
-/// session of the same iteration goes on from there. The call that was cut costs what the provider asks for it.
+/// The egress proxy dies during a call, and the session fails at once: it uses nothing up, and another session of the
+/// same iteration continues from there. The interrupted call costs what the provider bills for it.
 #[test]
 fn egress_proxy_dies() {
     let folder = tempfile::tempdir().unwrap();
     let then = "if ! test -e ~/begun; then : > ~/begun; ask || exit 1; fi";
     let refused = ScriptedTurn::error(401, "authentication_error", "invalid x-api-key");
     let slow = ScriptedTurn::text("late").slow(Duration::from_secs(1), Duration::ZERO);
-    let world = fixture(folder.path(), then, [vec![refused, ScriptedTurn::text("ok"), slow], answers()].concat());
-    // It rests before anything is done, to be gone on with in this process, where the doors can be got at.
-    let said = world.ralph(&["run"]);
-    assert_eq!(said.code, 4, "{said}");
+    let fixture = fixture(folder.path(), then, [vec![refused, ScriptedTurn::text("ok"), slow], answers()].concat());
+    // The run pauses before any work and is resumed in this process, where the test can reach the egress proxy.
+    let output = fixture.ralph(&["run"]);
+    assert_eq!(output.code, 4, "{output}");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let host = open_host(&world).await;
-        let run = host.home.run_folder(&world.stage.runs().pop().unwrap());
+        let host = open_host(&fixture).await;
+        let run = host.home.run_folder(&fixture.checkout.runs().pop().unwrap());
         let sandbox = run.state().unwrap().workplace.unwrap().sandbox;
         let (announce, stops) = (Box::new(SilentObserver), StopSignals::default());
         let taken =
@@ -161,7 +161,7 @@ fn egress_proxy_dies() {
         let mut runner = taken.unwrap();
         let cut = async {
             let begun = Instant::now();
-            while world.calls().len() < 3 {
+            while fixture.calls().len() < 3 {
                 assert!(begun.elapsed() < TIMEOUT, "no session came so far");
                 sleep(Duration::from_millis(5)).await;
             }
@@ -170,11 +170,11 @@ fn egress_proxy_dies() {
         };
         let (ended, ()) = tokio::join!(timeout(TIMEOUT, runner.drive()), cut);
         let ended = ended.expect("the run ends").unwrap();
-        assert_eq!(ended.status, RunStatus::Succeeded, "{:?}", world.events());
-        let bill = world.bill();
-        assert_eq!((ended.spent.tokens, bill.calls), (bill.input + bill.output, 3), "{:?}", world.events());
+        assert_eq!(ended.status, RunStatus::Succeeded, "{:?}", fixture.events());
+        let bill = fixture.bill();
+        assert_eq!((ended.spent.tokens, bill.calls), (bill.input + bill.output, 3), "{:?}", fixture.events());
     });
-    let events = world.events();
+    let events = fixture.events();
     let (mut cut, mut iterations) = (Vec::new(), 0);
     for event in &events {
         match event {
@@ -184,15 +184,15 @@ fn egress_proxy_dies() {
         }
     }
     assert_eq!(cut, ["the provider does not take the key", "the egress proxy restarted meanwhile"]);
-    assert_eq!((iterations, world.calls().len()), (1, 4), "{events:?}");
-    assert_eq!(audit(&world).iter().filter(|line| line["kind"] == "restarted").count(), 1);
-    let verified = world.ralph(&["audit", "verify", "@"]);
+    assert_eq!((iterations, fixture.calls().len()), (1, 4), "{events:?}");
+    assert_eq!(audit(&fixture).iter().filter(|line| line["kind"] == "restarted").count(), 1);
+    let verified = fixture.ralph(&["audit", "verify", "@"]);
     assert_eq!((verified.code, verified.stderr.as_str()), (0, ""), "{verified}");
 }
 
-/// Tells of calls that come to nothing, as the doors do of a client that hangs up again and again, until it is cancelled.
-/// Returns how many there were.
-fn flood_failed_calls(book: &AuditLog, enough: &CancellationToken) -> u64 {
+/// Records failed calls until it is cancelled, as the proxy does for a client that keeps disconnecting. Returns how
+/// many there were.
+fn flood_failed_calls(audit_log: &AuditLog, enough: &CancellationToken) -> u64 {
     let mut ids = (1_u64 << 40)..;
     while !enough.is_cancelled() {
         for id in ids.by_ref().take(50) {
@@ -205,10 +205,10 @@ fn flood_failed_calls(book: &AuditLog, enough: &CancellationToken) -> u64 {
                 cost: MicroUsd(9),
                 tokens: 9,
             };
-            book.write("box", &calling);
+            audit_log.write("box", &calling);
             let (answered_by, limits, charge) = (None, Vec::new(), ChargeBasis::Nothing);
             let call = ChargedCall { id, route, model, answered_by, usage, cost, charge, limits };
-            book.write(
+            audit_log.write(
                 "box",
                 &EgressEvent::Exchange(EgressExchange {
                     entry: EgressEntry::Route,
@@ -230,20 +230,20 @@ fn flood_failed_calls(book: &AuditLog, enough: &CancellationToken) -> u64 {
     ids.start - (1 << 40)
 }
 
-/// An agent whose calls all come to nothing leaves no event for each of them, and the run hears who wants to stop it.
+/// An agent whose calls all fail leaves no event for each of them, and the run still handles a stop.
 #[test]
-fn an_agent_that_hangs_up_for_ever() {
+fn failed_calls_without_end_do_not_block_a_stop() {
     let folder = tempfile::tempdir().unwrap();
     let then = ": > ~/begun; sleep 600";
     let refused = ScriptedTurn::error(401, "authentication_error", "invalid x-api-key");
-    let world = fixture(folder.path(), then, [vec![refused], answers()].concat());
-    // It rests before anything is done, to be gone on with in this process, where its book is.
-    let said = world.ralph(&["run"]);
-    assert_eq!(said.code, 4, "{said}");
+    let fixture = fixture(folder.path(), then, [vec![refused], answers()].concat());
+    // The run pauses before any work and is resumed in this process, where its audit log is.
+    let output = fixture.ralph(&["run"]);
+    assert_eq!(output.code, 4, "{output}");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let made = runtime.block_on(async {
-        let host = open_host(&world).await;
-        let run = host.home.run_folder(&world.stage.runs().pop().unwrap());
+        let host = open_host(&fixture).await;
+        let run = host.home.run_folder(&fixture.checkout.runs().pop().unwrap());
         let (announce, stops) = (Box::new(SilentObserver), StopSignals::default());
         let taken = resume(
             &host,
@@ -256,20 +256,20 @@ fn an_agent_that_hangs_up_for_ever() {
         )
         .await;
         let mut runner = taken.unwrap();
-        let book = AuditLog::open(&run, Redactor::new([])).unwrap();
+        let audit_log = AuditLog::open(&run, Redactor::new([])).unwrap();
         let enough = CancellationToken::new();
         let flood = async {
             let begun = Instant::now();
-            while agent_home(&world).is_none() {
+            while agent_home(&fixture).is_none() {
                 assert!(begun.elapsed() < TIMEOUT, "no session began");
                 sleep(Duration::from_millis(20)).await;
             }
-            let (book, until) = (book.clone(), enough.clone());
-            let flooding = tokio::task::spawn_blocking(move || flood_failed_calls(&book, &until));
+            let (audit_log, until) = (audit_log.clone(), enough.clone());
+            let flooding = tokio::task::spawn_blocking(move || flood_failed_calls(&audit_log, &until));
             sleep(Duration::from_secs(2)).await;
             let asked = Instant::now();
-            let mut stop = world.stage.command(&["stop", "@"]);
-            // It waits until this process lets go of the run, so it is not waited for.
+            let mut stop = fixture.checkout.command(&["stop", "@"]);
+            // The command waits until this process releases the run, so the test does not wait for it.
             let stop = stop.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             (flooding, asked, stop)
         };
@@ -285,33 +285,36 @@ fn an_agent_that_hangs_up_for_ever() {
         assert!(ended.is_ok() && took < Duration::from_secs(5), "{ended:?} after {took:?}");
         flooding.await.unwrap()
     });
-    let (mut events, mut told) = (0, 0);
-    for event in world.events() {
+    let (mut events, mut reported) = (0, 0);
+    for event in fixture.events() {
         if let Event::ModelCalled { answer, .. } = event {
-            (events, told) = (events + 1, told + answer.times());
+            (events, reported) = (events + 1, reported + answer.times());
         }
     }
-    // Those that came after the end are told by nobody: they cost nothing.
-    assert!(told > 1000 && told <= made + 10 && events * 10 < told, "{events} events for {told} of {made} calls");
+    // Calls after the end of the run are not reported: they cost nothing.
+    assert!(
+        reported > 1000 && reported <= made + 10 && events * 10 < reported,
+        "{events} events for {reported} of {made} calls"
+    );
 }
 
-/// The machine of a world, for this process.
-async fn open_host(world: &AgentRunFixture) -> HostContext {
-    let user = world.stage.repo.home();
+/// Opens the host of a fixture in this process.
+async fn open_host(fixture: &AgentRunFixture) -> HostContext {
+    let user = fixture.checkout.repo.home();
     let variables = [
-        ("PATH", world.path.clone()),
+        ("PATH", fixture.path.clone()),
         ("HOME", user.display().to_string()),
-        (world.key.variable, world.key.value.to_owned()),
+        (fixture.key.variable, fixture.key.value.to_owned()),
     ];
     let env = Env::new(variables.map(|(name, value)| (name.to_owned(), value)));
-    let home = RalphHome::new(world.stage.state(), user.join(".config/ralph"));
+    let home = RalphHome::new(fixture.checkout.state(), user.join(".config/ralph"));
     let host = HostContext::open(home, env).await.unwrap();
-    let door = std::sync::Arc::clone(host.egress());
+    let egress = std::sync::Arc::clone(host.egress());
     let embedded = EmbeddedBackend::new(EmbeddedOptions {
-        dir: world.stage.state().join("embedded"),
+        dir: fixture.checkout.state().join("embedded"),
         program: Some(env!("CARGO_BIN_EXE_ralph").into()),
-        user: Some(HostUser { home: user, path: world.path.clone().into(), env: std::collections::BTreeMap::new() }),
-        egress_server: Some(door),
+        user: Some(HostUser { home: user, path: fixture.path.clone().into(), env: std::collections::BTreeMap::new() }),
+        egress_server: Some(egress),
         ..EmbeddedOptions::default()
     });
     host.with_backend(std::sync::Arc::new(embedded))

@@ -1,151 +1,151 @@
-//! Mistakes and bad situations: one line, one next step, the right exit code, nothing left behind.
+//! Tests error messages: one line, one next step, the right exit code, nothing left behind.
 
 use insta::assert_snapshot;
 
 use crate::repo_fixture::{CliOutput, RepoFixture};
 
-/// The shape of every error: `ralph:`, causes, a blank line, `hint:`.
+/// Checks the shape of every error: `ralph:`, causes, a blank line, `hint:`.
 #[track_caller]
-fn assert_error_shape(said: &CliOutput) {
-    let from = said.stderr.find("ralph: ").unwrap_or_else(|| panic!("no `ralph:` line in\n{said}"));
-    let mut lines = said.stderr[from..].lines().skip(1).skip_while(|line| line.starts_with("  caused by: "));
-    assert_eq!(lines.next(), Some(""), "no blank line in\n{said}");
-    assert!(lines.next().is_some_and(|line| line.starts_with("hint: ")), "no hint in\n{said}");
-    assert!(lines.all(|line| line.starts_with("log: ")), "more after the hint in\n{said}");
-    assert!(!said.stderr.contains("rror: "), "two ways to say error in\n{said}");
-    assert_eq!(said.stdout, "", "data beside an error");
+fn assert_error_shape(output: &CliOutput) {
+    let from = output.stderr.find("ralph: ").unwrap_or_else(|| panic!("no `ralph:` line in\n{output}"));
+    let mut lines = output.stderr[from..].lines().skip(1).skip_while(|line| line.starts_with("  caused by: "));
+    assert_eq!(lines.next(), Some(""), "no blank line in\n{output}");
+    assert!(lines.next().is_some_and(|line| line.starts_with("hint: ")), "no hint in\n{output}");
+    assert!(lines.all(|line| line.starts_with("log: ")), "more after the hint in\n{output}");
+    assert!(!output.stderr.contains("rror: "), "two ways to say error in\n{output}");
+    assert_eq!(output.stdout, "", "data beside an error");
 }
 
 #[track_caller]
-fn check_refused(stage: &RepoFixture, args: &[&str]) -> String {
-    let said = stage.ralph(args);
-    assert_error_shape(&said);
-    said.to_string()
+fn check_refused(fixture: &RepoFixture, args: &[&str]) -> String {
+    let output = fixture.ralph(args);
+    assert_error_shape(&output);
+    output.to_string()
 }
 
 #[test]
 fn command_lines() {
-    let stage = RepoFixture::new();
-    assert_snapshot!(check_refused(&stage, &["rnu"]), @"
+    let fixture = RepoFixture::new();
+    assert_snapshot!(check_refused(&fixture, &["rnu"]), @"
     exit 2
     --- stderr
     ralph: there is no command `ralph rnu`
 
     hint: did you mean `ralph run`?
     ");
-    assert_snapshot!(check_refused(&stage, &["frobnicate"]), @"
+    assert_snapshot!(check_refused(&fixture, &["frobnicate"]), @"
     exit 2
     --- stderr
     ralph: there is no command `ralph frobnicate`
 
     hint: ralph --help
     ");
-    assert_snapshot!(check_refused(&stage, &["config", "shw"]), @"
+    assert_snapshot!(check_refused(&fixture, &["config", "shw"]), @"
     exit 2
     --- stderr
     ralph: there is no command `ralph config shw`
 
     hint: did you mean `ralph config show`?
     ");
-    assert_snapshot!(check_refused(&stage, &["run", "--max-cst", "3"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "--max-cst", "3"]), @"
     exit 2
     --- stderr
     ralph: `ralph run` takes no flag `--max-cst`
 
     hint: did you mean `--max-cost`?
     ");
-    assert_snapshot!(check_refused(&stage, &["run", "--max-cost", "-3"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "--max-cost", "-3"]), @"
     exit 2
     --- stderr
-    ralph: `-3` is no value of `--max-cost <USD>`: it takes dollars, zero or more, like 2.50
+    ralph: `-3` is not a value of `--max-cost <USD>`: it takes dollars, zero or more, like 2.50
 
     hint: ralph run --help
     ");
-    assert_snapshot!(check_refused(&stage, &["run", "--max-cost", "nan"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "--max-cost", "nan"]), @"
     exit 2
     --- stderr
-    ralph: `nan` is no value of `--max-cost <USD>`: it takes dollars, zero or more, like 2.50
+    ralph: `nan` is not a value of `--max-cost <USD>`: it takes dollars, zero or more, like 2.50
 
     hint: ralph run --help
     ");
-    assert_snapshot!(check_refused(&stage, &["run", "--max-iterations", "0"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "--max-iterations", "0"]), @"
     exit 2
     --- stderr
-    ralph: `0` is no value of `--max-iterations <N>`: it takes a whole number, 1 or more
+    ralph: `0` is not a value of `--max-iterations <N>`: it takes a whole number, 1 or more
 
     hint: ralph run --help
     ");
-    assert_snapshot!(check_refused(&stage, &["run", "--network", "wide"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "--network", "wide"]), @"
     exit 2
     --- stderr
-    ralph: `wide` is no value of `--network <POLICY>`: it is one of deny, allowlist, open
+    ralph: `wide` is not a value of `--network <POLICY>`: it is one of deny, allowlist, open
 
     hint: ralph run --help
     ");
-    assert_snapshot!(check_refused(&stage, &["run", "--profile"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "--profile"]), @"
     exit 2
     --- stderr
     ralph: `--profile <NAME>` needs a value
 
     hint: ralph run --help
     ");
-    assert_snapshot!(check_refused(&stage, &["logs", "@", "--iteration", "x"]), @"
+    assert_snapshot!(check_refused(&fixture, &["logs", "@", "--iteration", "x"]), @"
     exit 2
     --- stderr
-    ralph: `x` is no value of `--iteration <N>`: it takes a whole number, 1 or more
+    ralph: `x` is not a value of `--iteration <N>`: it takes a whole number, 1 or more
 
     hint: ralph logs --help
     ");
-    assert_snapshot!(check_refused(&stage, &["completions", "tcsh"]), @"
+    assert_snapshot!(check_refused(&fixture, &["completions", "tcsh"]), @"
     exit 2
     --- stderr
-    ralph: `tcsh` is no value of `<SHELL>`
+    ralph: `tcsh` is not a value of `<SHELL>`
 
     hint: it is one of bash, elvish, fish, powershell, zsh
     ");
-    assert_snapshot!(check_refused(&stage, &["--color", "sometimes", "ls"]), @"
+    assert_snapshot!(check_refused(&fixture, &["--color", "sometimes", "ls"]), @"
     exit 2
     --- stderr
-    ralph: `sometimes` is no value of `--color <WHEN>`
+    ralph: `sometimes` is not a value of `--color <WHEN>`
 
     hint: it is one of auto, always, never
     ");
-    assert_snapshot!(check_refused(&stage, &["show"]), @"
+    assert_snapshot!(check_refused(&fixture, &["show"]), @"
     exit 2
     --- stderr
     ralph: `ralph show` needs <RUN>
 
     hint: ralph show --help
     ");
-    assert_snapshot!(check_refused(&stage, &["note", "@"]), @"
+    assert_snapshot!(check_refused(&fixture, &["note", "@"]), @"
     exit 2
     --- stderr
     ralph: `ralph note` needs <TEXT>...
 
     hint: ralph note --help
     ");
-    assert_snapshot!(check_refused(&stage, &["ls", "extra"]), @"
+    assert_snapshot!(check_refused(&fixture, &["ls", "extra"]), @"
     exit 2
     --- stderr
     ralph: `ralph ls` takes no argument `extra`
 
     hint: ralph ls --help
     ");
-    assert_snapshot!(check_refused(&stage, &["help", "exit-code"]), @"
+    assert_snapshot!(check_refused(&fixture, &["help", "exit-code"]), @"
     exit 2
     --- stderr
     ralph: there is no topic `exit-code`
 
     hint: ralph help exit-codes
     ");
-    assert_snapshot!(check_refused(&stage, &["man", "shwo"]), @"
+    assert_snapshot!(check_refused(&fixture, &["man", "shwo"]), @"
     exit 2
     --- stderr
     ralph: there is no command `ralph shwo`
 
     hint: did you mean `ralph show`?
     ");
-    assert_snapshot!(stage.ralph(&["--json", "shwo"]), @r#"
+    assert_snapshot!(fixture.ralph(&["--json", "shwo"]), @r#"
     exit 2
     --- stdout
     {"error":{"kind":"usage","message":"there is no command `ralph shwo`","causes":[],"hint":"did you mean `ralph show`?","log":null}}
@@ -154,10 +154,10 @@ fn command_lines() {
 
 #[test]
 fn places() {
-    let stage = RepoFixture::new();
-    let said = stage.ralph_in("nowhere", &["run"]);
-    assert_error_shape(&said);
-    assert_snapshot!(said, @r#"
+    let fixture = RepoFixture::new();
+    let output = fixture.ralph_in("nowhere", &["run"]);
+    assert_error_shape(&output);
+    assert_snapshot!(output, @r#"
     exit 2
     --- stderr
     ralph: `HOME/nowhere` is not in a git work tree
@@ -165,22 +165,22 @@ fn places() {
     hint: go to a checkout, or make one: git init && git commit --allow-empty -m "first commit"
     "#);
     for command in ["init", "lint", "trust"] {
-        assert_eq!(stage.ralph_in("nowhere", &[command]), said, "{command}");
+        assert_eq!(fixture.ralph_in("nowhere", &[command]), output, "{command}");
     }
-    stage.repo.git(["init", "--quiet", "--bare", "../home/bare"]);
-    let said = stage.ralph_in("bare", &["run"]);
-    assert_error_shape(&said);
-    assert_snapshot!(said, @r#"
+    fixture.repo.git(["init", "--quiet", "--bare", "../home/bare"]);
+    let output = fixture.ralph_in("bare", &["run"]);
+    assert_error_shape(&output);
+    assert_snapshot!(output, @r#"
     exit 2
     --- stderr
     ralph: `HOME/bare` is not in a git work tree
 
     hint: go to a checkout, or make one: git init && git commit --allow-empty -m "first commit"
     "#);
-    stage.repo.git(["init", "--quiet", "../home/empty"]);
-    let said = stage.ralph_in("empty", &["run"]);
-    assert_error_shape(&said);
-    assert_snapshot!(said, @"
+    fixture.repo.git(["init", "--quiet", "../home/empty"]);
+    let output = fixture.ralph_in("empty", &["run"]);
+    assert_error_shape(&output);
+    assert_snapshot!(output, @"
     exit 2
     --- stderr
     ralph: there is no task file `ralph_task.md`
@@ -191,8 +191,8 @@ fn places() {
 
 #[test]
 fn homes() {
-    let stage = RepoFixture::with_task();
-    let unset = stage.output_of(&stage.command(&["ls"]).env_remove("HOME").output().unwrap());
+    let fixture = RepoFixture::with_task();
+    let unset = fixture.output_of(&fixture.command(&["ls"]).env_remove("HOME").output().unwrap());
     assert_error_shape(&unset);
     assert_snapshot!(unset, @"
     exit 6
@@ -201,9 +201,9 @@ fn homes() {
 
     hint: export HOME=/path/to/your/home
     ");
-    assert_eq!(stage.ralph_with(&[("HOME", "relative")], &["ls"]), unset);
-    assert!(!stage.repo.path().join("relative").exists());
-    let odd = stage.ralph_with(&[("RALPH_STATE_DIR", "relative")], &["ls"]);
+    assert_eq!(fixture.ralph_with(&[("HOME", "relative")], &["ls"]), unset);
+    assert!(!fixture.repo.path().join("relative").exists());
+    let odd = fixture.ralph_with(&[("RALPH_STATE_DIR", "relative")], &["ls"]);
     assert_error_shape(&odd);
     assert_snapshot!(odd, @r#"
     exit 2
@@ -212,31 +212,31 @@ fn homes() {
 
     hint: export RALPH_STATE_DIR="$PWD/relative"
     "#);
-    let closed = stage.ralph_with(&[("XDG_STATE_HOME", "/dev/null")], &["run"]);
+    let closed = fixture.ralph_with(&[("XDG_STATE_HOME", "/dev/null")], &["run"]);
     assert_snapshot!(closed, @"
     exit 1
     --- stderr
     ralph: could not make the folder `/dev/null/ralph/runs`
       caused by: Not a directory (os error 20)
 
-    hint: check that the folder is there and yours to write; `ralph config path` lists ralph's own
+    hint: check that the folder exists and that you can write to it; `ralph config path` lists ralph's own
     ");
-    let demo = stage.repo.home().join("demo");
-    let closed = stage.ralph_with(&[("RALPH_STATE_DIR", "/dev/null/x")], &["demo", "--dir", demo.to_str().unwrap()]);
+    let demo = fixture.repo.home().join("demo");
+    let closed = fixture.ralph_with(&[("RALPH_STATE_DIR", "/dev/null/x")], &["demo", "--dir", demo.to_str().unwrap()]);
     assert_eq!(closed.code, 1, "{closed}");
     assert!(!demo.exists(), "a demo that could not begin stays behind");
-    let elsewhere = stage.repo.home().join("elsewhere");
-    let ran = stage.ralph_with(&[("RALPH_STATE_DIR", elsewhere.to_str().unwrap())], &["run"]);
+    let elsewhere = fixture.repo.home().join("elsewhere");
+    let ran = fixture.ralph_with(&[("RALPH_STATE_DIR", elsewhere.to_str().unwrap())], &["run"]);
     assert_eq!(ran.code, 0, "{ran}");
-    assert!(elsewhere.join("runs").is_dir() && stage.runs().is_empty());
+    assert!(elsewhere.join("runs").is_dir() && fixture.runs().is_empty());
 }
 
 #[test]
 fn programs() {
-    let stage = RepoFixture::new();
-    let said = stage.ralph_with(&[("PATH", "/nonexistent")], &["ls"]);
-    assert_error_shape(&said);
-    assert_snapshot!(said, @"
+    let fixture = RepoFixture::new();
+    let output = fixture.ralph_with(&[("PATH", "/nonexistent")], &["ls"]);
+    assert_error_shape(&output);
+    assert_snapshot!(output, @"
     exit 6
     --- stderr
     ralph: `git` is not installed
@@ -247,29 +247,29 @@ fn programs() {
 
 #[test]
 fn task_files() {
-    let stage = RepoFixture::new();
-    assert_snapshot!(check_refused(&stage, &["run"]), @"
+    let fixture = RepoFixture::new();
+    assert_snapshot!(check_refused(&fixture, &["run"]), @"
     exit 2
     --- stderr
     ralph: there is no task file `ralph_task.md`
 
     hint: `ralph init` writes one; or name another: ralph run PATH
     ");
-    assert_snapshot!(check_refused(&stage, &["lint"]), @"
+    assert_snapshot!(check_refused(&fixture, &["lint"]), @"
     exit 2
     --- stderr
     ralph: there is no task file `ralph_task.md`
 
     hint: `ralph init` writes one; or name another: ralph run PATH
     ");
-    assert_snapshot!(check_refused(&stage, &["lint", "tasks/nope.md"]), @"
+    assert_snapshot!(check_refused(&fixture, &["lint", "tasks/nope.md"]), @"
     exit 2
     --- stderr
     ralph: there is no task file `tasks/nope.md`
 
     hint: ralph init
     ");
-    assert_snapshot!(check_refused(&stage, &["run", "src"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "src"]), @"
     exit 2
     --- stderr
     ralph: could not read the task file `src`
@@ -277,8 +277,8 @@ fn task_files() {
 
     hint: name a Markdown file in UTF-8: ralph run PATH
     ");
-    stage.repo.write("bin.md", [0xff, 0xfe, 0]);
-    assert_snapshot!(check_refused(&stage, &["run", "bin.md"]), @"
+    fixture.repo.write("bin.md", [0xff, 0xfe, 0]);
+    assert_snapshot!(check_refused(&fixture, &["run", "bin.md"]), @"
     exit 2
     --- stderr
     ralph: could not read the task file `bin.md`
@@ -286,24 +286,24 @@ fn task_files() {
 
     hint: name a Markdown file in UTF-8: ralph run PATH
     ");
-    std::fs::write(stage.repo.home().join("out side.md"), "x").unwrap();
-    assert_snapshot!(check_refused(&stage, &["run", "../home/out side.md"]), @"
+    std::fs::write(fixture.repo.home().join("out side.md"), "x").unwrap();
+    assert_snapshot!(check_refused(&fixture, &["run", "../home/out side.md"]), @"
     exit 2
     --- stderr
     ralph: the task file `../home/out side.md` is outside the repository `REPO`
 
     hint: cp '../home/out side.md' REPO
     ");
-    std::os::unix::fs::symlink("../home/out side.md", stage.repo.path().join("link.md")).unwrap();
-    assert_snapshot!(check_refused(&stage, &["run", "link.md"]), @"
+    std::os::unix::fs::symlink("../home/out side.md", fixture.repo.path().join("link.md")).unwrap();
+    assert_snapshot!(check_refused(&fixture, &["run", "link.md"]), @"
     exit 2
     --- stderr
     ralph: the task file `HOME/out side.md` is outside the repository `REPO`
 
     hint: cp 'HOME/out side.md' REPO
     ");
-    stage.repo.write("broken.md", "---\ntask_id: t1\n test_command: [\n---\n# X\n- [ ] a\n");
-    assert_snapshot!(stage.ralph(&["run", "broken.md"]), @"
+    fixture.repo.write("broken.md", "---\ntask_id: t1\n test_command: [\n---\n# X\n- [ ] a\n");
+    assert_snapshot!(fixture.ralph(&["run", "broken.md"]), @"
     exit 2
     --- stderr
     error[front-matter]: front matter is not YAML: mapping values are not allowed in this context
@@ -315,20 +315,20 @@ fn task_files() {
     help: correct it; `ralph help task-file` shows the format
     ralph: `broken.md` cannot be run as it is: 1 error
 
-    hint: mend the file as told above; `ralph help task-file` shows the format
+    hint: fix the file as described above; `ralph help task-file` shows the format
     ");
-    assert_snapshot!(stage.ralph(&["run", "broken.md", "--json"]), @r#"
+    assert_snapshot!(fixture.ralph(&["run", "broken.md", "--json"]), @r#"
     exit 2
     --- stdout
-    {"error":{"kind":"usage","message":"`broken.md` cannot be run as it is: 1 error","causes":["front matter is not YAML: mapping values are not allowed in this context"],"hint":"mend the file as told above; `ralph help task-file` shows the format","log":null}}
+    {"error":{"kind":"usage","message":"`broken.md` cannot be run as it is: 1 error","causes":["front matter is not YAML: mapping values are not allowed in this context"],"hint":"fix the file as described above; `ralph help task-file` shows the format","log":null}}
     "#);
-    assert_snapshot!(stage.ralph(&["lint", "broken.md", "--json"]), @r#"
+    assert_snapshot!(fixture.ralph(&["lint", "broken.md", "--json"]), @r#"
     exit 2
     --- stdout
     {"format":1,"file":"broken.md","findings":[{"rule":"front-matter","severity":"error","span":{"start":29,"end":29},"line":3,"column":14,"message":"front matter is not YAML: mapping values are not allowed in this context","fix":"correct it; `ralph help task-file` shows the format"}]}
     "#);
-    stage.repo.write("text.md", "just text\n");
-    assert_snapshot!(stage.ralph(&["lint", "text.md"]), @"
+    fixture.repo.write("text.md", "just text\n");
+    assert_snapshot!(fixture.ralph(&["lint", "text.md"]), @"
     exit 2
     --- stderr
     error[front-matter]: the task has no front matter
@@ -340,72 +340,72 @@ fn task_files() {
     help: start the file with a `---` line, the keys, and another `---` line; `ralph init` writes one
     ralph: `text.md` cannot be run as it is: 1 error
 
-    hint: mend the file as told above; `ralph help task-file` shows the format
+    hint: fix the file as described above; `ralph help task-file` shows the format
     ");
-    assert_eq!(stage.runs(), Vec::<String>::new());
+    assert_eq!(fixture.runs(), Vec::<String>::new());
 }
 
 #[test]
 fn crlf_and_unicode() {
-    let stage = RepoFixture::with_task();
-    let task = stage.repo.read("ralph_task.md").unwrap();
-    stage.repo.write("tâche été.md", task.replace('\n', "\r\n"));
-    assert_snapshot!(stage.ralph(&["lint", "tâche été.md"]), @"
+    let fixture = RepoFixture::with_task();
+    let task = fixture.repo.read("ralph_task.md").unwrap();
+    fixture.repo.write("tâche été.md", task.replace('\n', "\r\n"));
+    assert_snapshot!(fixture.ralph(&["lint", "tâche été.md"]), @"
     exit 0
     --- stderr
     ✓ tâche été.md is ready to run
     ");
-    let said = stage.ralph(&["run", "tâche été.md"]);
-    assert_eq!(said.code, 0, "{said}");
+    let output = fixture.ralph(&["run", "tâche été.md"]);
+    assert_eq!(output.code, 0, "{output}");
 }
 
 #[test]
 fn models() {
-    let stage = RepoFixture::with_task();
-    std::fs::remove_file(stage.repo.home().join(".config/ralph/models.yaml")).unwrap();
-    assert_snapshot!(check_refused(&stage, &["run"]), @"
+    let fixture = RepoFixture::with_task();
+    std::fs::remove_file(fixture.repo.home().join(".config/ralph/models.yaml")).unwrap();
+    assert_snapshot!(check_refused(&fixture, &["run"]), @"
     exit 4
     --- stderr
     ralph: `ZAI_API_KEY` is not set, and profile `default-cheap` needs it
 
     hint: ralph secret set ZAI_API_KEY, or export it, or put it into `.env`
     ");
-    assert_snapshot!(check_refused(&stage, &["run", "--profile", "nope"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "--profile", "nope"]), @"
     exit 2
     --- stderr
     ralph: there is no model profile `nope`
 
     hint: the profiles are claude, codex-like, default-cheap, gemini, local, strong-doctor
     ");
-    assert_snapshot!(check_refused(&stage, &["run", "--profile", "default-chep"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "--profile", "default-chep"]), @"
     exit 2
     --- stderr
     ralph: there is no model profile `default-chep`
 
     hint: did you mean `default-cheap`?
     ");
-    assert_snapshot!(check_refused(&stage, &["run", "--profile", "claude"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "--profile", "claude"]), @"
     exit 4
     --- stderr
     ralph: `ANTHROPIC_API_KEY` is not set, and profile `claude` needs it
 
     hint: ralph secret set ANTHROPIC_API_KEY, or export it, or put it into `.env`
     ");
-    assert_snapshot!(check_refused(&stage, &["run", "--engine", "agent"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "--engine", "agent"]), @"
     exit 2
     --- stderr
     ralph: profile `default-cheap` cannot be used: its provider speaks OpenAI's chat completions, and the agent `claude` speaks Anthropic's messages; choose a profile of such a provider
 
     hint: choose another with `--profile NAME`, or correct it in `models.yaml`
     ");
-    assert_snapshot!(check_refused(&stage, &["run", "--agent", "claude", "--profile", "claude"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "--agent", "claude", "--profile", "claude"]), @"
     exit 4
     --- stderr
     ralph: `ANTHROPIC_API_KEY` is not set, and profile `claude` needs it
 
     hint: ralph secret set ANTHROPIC_API_KEY, or export it, or put it into `.env`
     ");
-    assert_snapshot!(check_refused(&stage, &["run", "--engine", "magic"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "--engine", "magic"]), @"
     exit 2
     --- stderr
     ralph: there is no engine `magic`
@@ -413,24 +413,24 @@ fn models() {
     hint: use `--engine actions` or `--engine agent`
     ");
     let key = [("ZAI_API_KEY", "sk-not-a-real-key")];
-    let docker = stage.ralph_with(&key, &["run", "--backend", "docker"]);
+    let docker = fixture.ralph_with(&key, &["run", "--backend", "docker"]);
     assert_error_shape(&docker);
     assert_snapshot!(docker, @"
     exit 6
     --- stderr
-    ralph: backend `docker` is not part of this ralph
+    ralph: backend `docker` is not available in this ralph
 
     hint: use the default, `--backend embedded`; `ralph doctor` says what this machine can do
     ");
-    assert_snapshot!(check_refused(&stage, &["run", "--backend", "dokcer"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "--backend", "dokcer"]), @"
     exit 2
     --- stderr
     ralph: there is no sandbox backend `dokcer`
 
     hint: did you mean `docker`?
     ");
-    stage.repo.write("config/models.yaml", "profiles: [\n");
-    assert_snapshot!(check_refused(&stage, &["run"]), @"
+    fixture.repo.write("config/models.yaml", "profiles: [\n");
+    assert_snapshot!(check_refused(&fixture, &["run"]), @"
     exit 2
     --- stderr
     ralph: model profiles could not be read
@@ -438,28 +438,28 @@ fn models() {
 
     hint: correct it in config/models.yaml
     ");
-    stage.repo.write(
+    fixture.repo.write(
         "config/models.yaml",
         "profiles:\n  far: {litellm_model: openai/x, base_url: 'https://far.example/v1'}\n",
     );
-    assert_snapshot!(check_refused(&stage, &["run", "--profile", "far"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "--profile", "far"]), @"
     exit 2
     --- stderr
     ralph: model profile `far` of config/models.yaml sets base_url, and that file is not trusted
 
     hint: read config/models.yaml, then run `ralph trust`
     ");
-    let asked = stage.ralph(&["trust"]);
+    let asked = fixture.ralph(&["trust"]);
     assert_snapshot!(asked, @"
     exit 2
     --- stderr
     config/models.yaml can send your keys to:
       far: the provider's usual key to https://far.example/v1
-    ralph: nobody is there to say yes
+    ralph: there is no terminal on which to confirm it
 
     hint: ralph trust --yes
     ");
-    assert_snapshot!(stage.ralph(&["trust", "--yes", "--json"]), @r#"
+    assert_snapshot!(fixture.ralph(&["trust", "--yes", "--json"]), @r#"
     exit 0
     --- stdout
     {"format":1,"trusted":["config/models.yaml"]}
@@ -468,54 +468,54 @@ fn models() {
       far: the provider's usual key to https://far.example/v1
     config/models.yaml is trusted until it changes
     "#);
-    assert_snapshot!(stage.ralph(&["trust"]), @"
+    assert_snapshot!(fixture.ralph(&["trust"]), @"
     exit 0
     --- stderr
-    nothing here asks for trust
+    nothing here needs trust
     ");
-    assert_eq!(stage.runs(), Vec::<String>::new(), "something half-made stays behind");
+    assert_eq!(fixture.runs(), Vec::<String>::new(), "something half-made stays behind");
 }
 
 #[test]
 fn configs() {
-    let stage = RepoFixture::with_task();
-    stage.config("config.toml", "[budget]\nmax_cost_usd = \"x");
-    assert_snapshot!(check_refused(&stage, &["run"]), @r#"
+    let fixture = RepoFixture::with_task();
+    fixture.config("config.toml", "[budget]\nmax_cost_usd = \"x");
+    assert_snapshot!(check_refused(&fixture, &["run"]), @r#"
     exit 2
     --- stderr
     ralph: HOME/.config/ralph/config.toml:2:18: invalid basic string, expected `"`
 
     hint: `ralph config schema` lists every key and what it takes
     "#);
-    stage.config("config.toml", "[budgett]\nmax_cost_usd = 1\n");
-    assert_snapshot!(check_refused(&stage, &["config", "show"]), @"
+    fixture.config("config.toml", "[budgett]\nmax_cost_usd = 1\n");
+    assert_snapshot!(check_refused(&fixture, &["config", "show"]), @"
     exit 2
     --- stderr
     ralph: HOME/.config/ralph/config.toml:1:2: unknown key `budgett`
 
     hint: did you mean `budget`?
     ");
-    stage.config("config.toml", "[budget]\nmax_cost_usd = -1\n");
-    assert_snapshot!(check_refused(&stage, &["config", "show"]), @"
+    fixture.config("config.toml", "[budget]\nmax_cost_usd = -1\n");
+    assert_snapshot!(check_refused(&fixture, &["config", "show"]), @"
     exit 2
     --- stderr
     ralph: HOME/.config/ralph/config.toml:2:16: dollars are a number, zero or more
 
     hint: `ralph config schema` lists every key and what it takes
     ");
-    stage.config("config.toml", "");
-    let said = stage.ralph_with(&[("RALPH_MAX_COST", "much")], &["run"]);
-    assert_error_shape(&said);
-    assert_snapshot!(said, @"
+    fixture.config("config.toml", "");
+    let output = fixture.ralph_with(&[("RALPH_MAX_COST", "much")], &["run"]);
+    assert_error_shape(&output);
+    assert_snapshot!(output, @"
     exit 2
     --- stderr
     ralph: the environment variable `RALPH_MAX_COST` is not an amount of dollars
 
     hint: RALPH_MAX_COST=2.50
     ");
-    let said = stage.ralph_with(&[("RALPH_BACKEND", "dokcer")], &["run"]);
-    assert_error_shape(&said);
-    assert_snapshot!(said, @"
+    let output = fixture.ralph_with(&[("RALPH_BACKEND", "dokcer")], &["run"]);
+    assert_error_shape(&output);
+    assert_snapshot!(output, @"
     exit 2
     --- stderr
     ralph: the environment variable `RALPH_BACKEND` is not a backend: there is no sandbox backend `dokcer`
@@ -524,28 +524,28 @@ fn configs() {
     ");
 }
 
-/// What a task asks for beyond the user's word is refused with a flag, and that flag works.
+/// A task that asks for more than the user allows is refused with a hint that names a flag, and that flag works.
 #[test]
 fn task_cannot_widen_limits() {
     #[track_caller]
-    fn check(stage: &RepoFixture, keys: &str, config: &str, want: &str, flags: &[&str], pinned: &str) {
-        let task = stage.repo.read("ralph_task.md").unwrap();
+    fn check(fixture: &RepoFixture, keys: &str, config: &str, want: &str, flags: &[&str], pinned: &str) {
+        let task = fixture.repo.read("ralph_task.md").unwrap();
         let task = task.replacen("test_command", &format!("{keys}test_command"), 1);
-        stage.repo.write("wide.md", task);
-        stage.config("config.toml", config);
-        let said = stage.ralph(&["run", "wide.md"]);
-        assert_error_shape(&said);
-        assert_eq!((said.code, said.stderr.as_str()), (2, want));
+        fixture.repo.write("wide.md", task);
+        fixture.config("config.toml", config);
+        let output = fixture.ralph(&["run", "wide.md"]);
+        assert_error_shape(&output);
+        assert_eq!((output.code, output.stderr.as_str()), (2, want));
         assert!(want.contains(&flags.join(" ")), "the flag is not the one of the hint");
         let mut args = vec!["run", "wide.md", "--json"];
         args.extend(flags);
-        let output = stage.command(&args).output().unwrap();
+        let output = fixture.command(&args).output().unwrap();
         let first = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned();
         assert!(first.contains(pinned), "{pinned} is not in {first}");
     }
-    let stage = RepoFixture::with_task();
+    let fixture = RepoFixture::with_task();
     check(
-        &stage,
+        &fixture,
         "sandbox_provider: local\n",
         "[sandbox]\nbackend = 'docker'\n",
         "ralph: task wide.md asks for `sandbox.backend = local`, but user HOME/.config/ralph/config.toml allows nothing weaker than docker\n\nhint: to allow it for this run, add `--backend local`\n",
@@ -553,7 +553,7 @@ fn task_cannot_widen_limits() {
         r#""backend":"local""#,
     );
     check(
-        &stage,
+        &fixture,
         "sandbox_network: {policy: open}\n",
         "",
         "ralph: task wide.md asks for `sandbox.network.policy = open`, but built-in allows only deny\n\nhint: to allow it for this run, add `--network open`\n",
@@ -561,7 +561,7 @@ fn task_cannot_widen_limits() {
         r#""policy":{"mode":"open","allow":[],"deny":[]}"#,
     );
     check(
-        &stage,
+        &fixture,
         "sandbox_network: {policy: allowlist, allow: [a.example.com]}\n",
         "",
         "ralph: task wide.md asks for `sandbox.network.allowed = a.example.com`, but built-in allows no such host\n\nhint: to allow it for this run, add `--allow-host a.example.com`\n",
@@ -569,7 +569,7 @@ fn task_cannot_widen_limits() {
         r#""policy":{"mode":"allowlist","allow":["a.example.com"],"deny":[]}"#,
     );
     check(
-        &stage,
+        &fixture,
         "",
         "[budget]\nmax_cost_usd = 0.5\n",
         "ralph: task wide.md asks for `budget.max_cost_usd = 1`, but user HOME/.config/ralph/config.toml allows at most 0.5\n\nhint: to allow it for this run, add `--max-cost 1`\n",
@@ -577,7 +577,7 @@ fn task_cannot_widen_limits() {
         r#""cost":1000000"#,
     );
     check(
-        &stage,
+        &fixture,
         "",
         "[budget]\nmax_iterations = 2\n",
         "ralph: task wide.md asks for `budget.max_iterations = 5`, but user HOME/.config/ralph/config.toml allows at most 2\n\nhint: to allow it for this run, add `--max-iterations 5`\n",
@@ -585,7 +585,7 @@ fn task_cannot_widen_limits() {
         r#""iterations":5"#,
     );
     check(
-        &stage,
+        &fixture,
         "",
         "[budget]\nmax_wall_time_minutes = 3\n",
         "ralph: task wide.md asks for `budget.max_wall_time_minutes = 10`, but user HOME/.config/ralph/config.toml allows at most 3\n\nhint: to allow it for this run, add `--max-wall-time-minutes 10`\n",
@@ -593,93 +593,93 @@ fn task_cannot_widen_limits() {
         r#""wall_ms":600000"#,
     );
     check(
-        &stage,
+        &fixture,
         "max_tokens_total: 900000\n",
         "[budget]\nmax_tokens = 800000\n",
         "ralph: task wide.md asks for `budget.max_tokens = 900000`, but user HOME/.config/ralph/config.toml allows at most 800000\n\nhint: to allow it for this run, add `--max-tokens 900000`\n",
         &["--max-tokens", "900000"],
         r#""tokens":900000"#,
     );
-    stage.config("config.toml", "");
-    assert_snapshot!(check_refused(&stage, &["run", "--network", "deny", "--allow-host", "a.example.com"]), @"
+    fixture.config("config.toml", "");
+    assert_snapshot!(check_refused(&fixture, &["run", "--network", "deny", "--allow-host", "a.example.com"]), @"
     exit 2
     --- stderr
     ralph: `--allow-host` adds to a network that `--network deny` takes away
 
-    hint: use `--network allowlist`, or leave `--network` out
+    hint: use `--network allowlist`, or omit `--network`
     ");
-    assert_snapshot!(check_refused(&stage, &["run", "--allow-host", "*"]), @"
+    assert_snapshot!(check_refused(&fixture, &["run", "--allow-host", "*"]), @"
     exit 2
     --- stderr
     ralph: rule `*` would match every host
 
-    hint: name the hosts, or ask for the policy `open` by name
+    hint: name the hosts, or request the policy `open` explicitly
     ");
 }
 
 #[test]
-fn runs_that_are_not_there() {
-    let stage = RepoFixture::new();
+fn missing_runs() {
+    let fixture = RepoFixture::new();
     for command in ["show", "logs", "diff", "pause", "resume", "rotate", "stop", "verify"] {
         assert_eq!(
-            check_refused(&stage, &[command, "@"]),
+            check_refused(&fixture, &[command, "@"]),
             "exit 2\n--- stderr\nralph: there are no runs yet\n\nhint: `ralph run` starts one, `ralph demo` shows one\n",
             "{command}"
         );
     }
-    assert_snapshot!(check_refused(&stage, &["show", "zzz"]), @"
+    assert_snapshot!(check_refused(&fixture, &["show", "zzz"]), @"
     exit 2
     --- stderr
     ralph: there is no run `zzz`
 
     hint: ralph ls
     ");
-    assert_snapshot!(stage.ralph(&["show", "@", "--json"]), @r#"
+    assert_snapshot!(fixture.ralph(&["show", "@", "--json"]), @r#"
     exit 2
     --- stdout
     {"error":{"kind":"usage","message":"there are no runs yet","causes":[],"hint":"`ralph run` starts one, `ralph demo` shows one","log":null}}
     "#);
-    assert_snapshot!(check_refused(&stage, &["adopt", "nothing"]), @"
+    assert_snapshot!(check_refused(&fixture, &["adopt", "nothing"]), @"
     exit 2
     --- stderr
     ralph: there is no sandbox `nothing`
 
     hint: ralph sandbox ls
     ");
-    assert_snapshot!(check_refused(&stage, &["sandbox", "rm", "nothing"]), @"
+    assert_snapshot!(check_refused(&fixture, &["sandbox", "rm", "nothing"]), @"
     exit 2
     --- stderr
     ralph: there is no sandbox `nothing`
 
     hint: ralph sandbox ls
     ");
-    assert_snapshot!(check_refused(&stage, &["verify", "nothing"]), @"
+    assert_snapshot!(check_refused(&fixture, &["verify", "nothing"]), @"
     exit 2
     --- stderr
-    ralph: there is no receipt: `nothing` is no receipt file, no run and no commit that carries one
+    ralph: there is no receipt: `nothing` is not a receipt file, a run, or a commit with a receipt
 
     hint: `ralph ls` lists the runs
     ");
-    assert_snapshot!(check_refused(&stage, &["verify", "https://example.com/pull/1"]), @"
+    assert_snapshot!(check_refused(&fixture, &["verify", "https://example.com/pull/1"]), @"
     exit 2
     --- stderr
     ralph: there is no receipt: this version cannot read pull requests of a forge
 
-    hint: fetch the branch, then name it instead of the address
+    hint: fetch the branch, then use its name instead of the URL
     ");
 }
 
 #[test]
-fn histories_that_cannot_be_read() {
-    let stage = RepoFixture::with_task();
-    stage.ralph(&["run", "--max-iterations", "1"]);
-    let run = stage.runs().remove(0);
-    let events = stage.state().join("runs").join(&run).join("events.jsonl");
+fn unreadable_histories() {
+    let fixture = RepoFixture::with_task();
+    fixture.ralph(&["run", "--max-iterations", "1"]);
+    let run = fixture.runs().remove(0);
+    let events = fixture.state().join("runs").join(&run).join("events.jsonl");
     let good = std::fs::read_to_string(&events).unwrap();
     std::fs::write(&events, format!("{good}garbage\n")).unwrap();
     let number = good.lines().count() + 1;
-    let told = |args: &[&str]| check_refused(&stage, args).replace(&format!("event {number} "), "event N ");
-    assert_snapshot!(told(&["show", &run]), @"
+    let refused = |args: &[&str]| check_refused(&fixture, args).replace(&format!("event {number} "), "event N ");
+    assert_snapshot!(refused(&["show", &run]), @"
     exit 1
     --- stderr
     ralph: event N of run `RUN1` cannot be read
@@ -688,12 +688,12 @@ fn histories_that_cannot_be_read() {
 
     hint: `ralph logs RUN1` shows what can still be read
     ");
-    assert_snapshot!(stage.ralph(&["ls"]).to_string().replace(&format!("event {number} "), "event N "), @"
+    assert_snapshot!(fixture.ralph(&["ls"]).to_string().replace(&format!("event {number} "), "event N "), @"
     exit 0
     --- stderr
     ! event N of run `RUN1` cannot be read: the line is not a known event
     ");
-    let logs = stage.ralph(&["logs", &run]);
+    let logs = fixture.ralph(&["logs", &run]);
     assert_eq!(logs.stdout.lines().last().map(str::trim_start), Some("next: ralph resume RUN1 --add-iterations 10"));
     assert_snapshot!(logs.stderr.replace(&format!("event {number} "), "event N "), @"
     ralph: event N of run `RUN1` cannot be read
@@ -703,7 +703,7 @@ fn histories_that_cannot_be_read() {
     hint: look at the file itself: HOME/.local/state/ralph/runs/RUN1/events.jsonl
     ");
     std::fs::write(&events, good.replacen("\"format\":1", "\"format\":99", 1)).unwrap();
-    let newer = check_refused(&stage, &["show", &run]);
+    let newer = check_refused(&fixture, &["show", &run]);
     assert_snapshot!(newer, @"
     exit 1
     --- stderr
@@ -713,10 +713,10 @@ fn histories_that_cannot_be_read() {
     hint: upgrade ralph, or look at the run with the version that made it
     ");
     for command in ["logs", "resume", "stop"] {
-        assert_eq!(check_refused(&stage, &[command, &run]), newer, "{command}");
+        assert_eq!(check_refused(&fixture, &[command, &run]), newer, "{command}");
     }
     std::fs::write(&events, "").unwrap();
-    assert_snapshot!(check_refused(&stage, &["show", &run]), @"
+    assert_snapshot!(check_refused(&fixture, &["show", &run]), @"
     exit 2
     --- stderr
     ralph: there is no run `RUN1`
@@ -725,32 +725,32 @@ fn histories_that_cannot_be_read() {
     ");
 }
 
-/// `@` is the latest run of the repository one is in; nobody stops another repository's by it.
+/// `@` is the latest run of the current repository; it never stops another repository's run.
 #[test]
-fn the_latest_run_is_the_repository_s() {
-    let stage = RepoFixture::with_task();
-    stage.ralph(&["run"]);
+fn at_sign_is_the_latest_run_of_the_repository() {
+    let fixture = RepoFixture::with_task();
+    fixture.ralph(&["run"]);
     let other = "elsewhere";
-    std::fs::create_dir_all(stage.repo.home().join(other).join(".git")).unwrap();
-    assert!(stage.ralph_in(other, &["show", "@"]).to_string().starts_with("exit 0"));
+    std::fs::create_dir_all(fixture.repo.home().join(other).join(".git")).unwrap();
+    assert!(fixture.ralph_in(other, &["show", "@"]).to_string().starts_with("exit 0"));
     for args in [["stop", "@"], ["resume", "@"], ["pause", "@"]] {
-        let said = stage.ralph_in(other, &args).to_string();
-        assert!(said.starts_with("exit 2") && said.contains("no run of this repository yet"), "{args:?}: {said}");
+        let output = fixture.ralph_in(other, &args).to_string();
+        assert!(output.starts_with("exit 2") && output.contains("no run of this repository yet"), "{args:?}: {output}");
     }
-    let inner = stage.repo.path().join("inner");
-    assert!(stage.ralph_in(inner.to_str().unwrap(), &["stop", "@"]).to_string().contains("it has succeeded"));
+    let inner = fixture.repo.path().join("inner");
+    assert!(fixture.ralph_in(inner.to_str().unwrap(), &["stop", "@"]).to_string().contains("it has succeeded"));
 }
 
-/// Output that cannot be written is lost, and that is no success.
+/// Output that cannot be written is lost, and the exit code is not success.
 #[test]
-fn a_full_disk_is_told() {
-    let stage = RepoFixture::with_task();
-    stage.ralph(&["run"]);
+fn a_full_disk_is_reported() {
+    let fixture = RepoFixture::with_task();
+    fixture.ralph(&["run"]);
     for args in [["diff", "@"], ["logs", "@"]] {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-        let output = stage.command(&args).stdout(full).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
-        assert!(said.contains("the output could not be written"), "{args:?}: {said}");
+        let output = fixture.command(&args).stdout(full).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
+        assert!(stderr.contains("the output could not be written"), "{args:?}: {stderr}");
     }
 }

@@ -1,5 +1,5 @@
-//! A real LiteLLM proxy with mock answers: models through it by its own prefix and by a plain base URL, its errors, a
-//! wrong key, and costs to the micro-dollar. It is started once for all of it.
+//! Tests a real LiteLLM proxy with mock answers: models by its own prefix and by a plain base URL, its errors, a wrong
+//! key, and costs to the micro-dollar. It is started once for all of these.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -18,10 +18,10 @@ use crate::secret_search::report_not_run;
 
 const MASTER: &str = "sk-master-of-this-test";
 
-/// It needs a quarter of a minute on an idle machine.
+/// The proxy needs a quarter of a minute to start on an idle machine.
 const START: Duration = Duration::from_mins(4);
 
-/// A proxy that lives as long as this value.
+/// A proxy that runs until this value is dropped.
 #[derive(Debug)]
 struct LiteLlmProxy {
     child: Child,
@@ -38,7 +38,7 @@ impl Drop for LiteLlmProxy {
 }
 
 impl LiteLlmProxy {
-    /// Starts the real one; `None`, told loudly, where it was not fetched.
+    /// Starts the real proxy; `None`, with a report, where it was not fetched.
     fn start() -> Option<Self> {
         let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/litellm");
         let program = peers.join("bin/litellm");
@@ -63,7 +63,7 @@ impl LiteLlmProxy {
     #[track_caller]
     fn wait_until_ready(&mut self) {
         let deadline = Instant::now() + START;
-        while !self.ask("GET /health/liveliness", "").is_some_and(|said| said.starts_with("HTTP/1.1 200")) {
+        while !self.ask("GET /health/liveliness", "").is_some_and(|output| output.starts_with("HTTP/1.1 200")) {
             let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
             assert!(self.child.try_wait().unwrap().is_none(), "the proxy ended: {}", log());
             assert!(Instant::now() < deadline, "the proxy does not answer after {START:?}: {}", log());
@@ -71,7 +71,7 @@ impl LiteLlmProxy {
         }
     }
 
-    /// Asks it without ralph, and returns its whole answer.
+    /// Sends it a request without ralph, and returns its whole answer.
     fn ask(&self, line: &str, body: &str) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
@@ -81,17 +81,17 @@ impl LiteLlmProxy {
             body.len()
         );
         stream.write_all(head.as_bytes()).ok()?;
-        let mut said = Vec::new();
-        stream.read_to_end(&mut said).ok()?;
-        Some(String::from_utf8_lossy(&said).into_owned())
+        let mut output = Vec::new();
+        stream.read_to_end(&mut output).ok()?;
+        Some(String::from_utf8_lossy(&output).into_owned())
     }
 
-    /// Returns what it says itself that a call of a model costs, in dollars.
+    /// Returns the proxy's own price of a model call, in dollars.
     #[track_caller]
     fn own_price(&self, model: &str) -> f64 {
         let body = json!({"model": model, "messages": [{"role": "user", "content": "hi"}]}).to_string();
-        let said = self.ask("POST /v1/chat/completions", &body).unwrap();
-        let cost = said.lines().find_map(|line| line.strip_prefix("x-litellm-response-cost: ")).expect(&said);
+        let output = self.ask("POST /v1/chat/completions", &body).unwrap();
+        let cost = output.lines().find_map(|line| line.strip_prefix("x-litellm-response-cost: ")).expect(&output);
         cost.trim().parse().unwrap()
     }
 
@@ -100,7 +100,7 @@ impl LiteLlmProxy {
     }
 }
 
-/// What the proxy offers. JSON is YAML too.
+/// Returns the proxy's configuration. JSON is YAML too.
 fn models() -> Value {
     let offer = |name: &str, model: &str, says: &str| {
         json!({"model_name": name,
@@ -122,7 +122,7 @@ fn models() -> Value {
     })
 }
 
-/// A home whose profiles all lead to the proxy.
+/// Returns a home whose profiles all use the proxy.
 fn home_with_proxy(proxy: &LiteLlmProxy) -> RalphHarness {
     let home = TestHome::new();
     let plain = |model: &str, base: &str| {
@@ -152,45 +152,45 @@ fn models_behind_a_real_proxy() {
     let (base, key) = (("LITELLM_PROXY_API_BASE", proxy.url()), ("LITELLM_PROXY_API_KEY", MASTER));
     let ask = |key: &str, names: &[&str], exit: i32| -> Vec<Value> {
         let args = [&["profile", "test", "--json"], names].concat();
-        let said = ralph.ralph_with(&[(base.0, &base.1), ("LITELLM_PROXY_API_KEY", key)], &args).expect_exit(exit);
-        assert!(!said.stdout.contains(key) && !said.stderr.contains(key), "{}{}", said.stdout, said.stderr);
-        let told: Value = serde_json::from_str(&said.stdout).expect(&said.stdout);
-        told["tests"].as_array().unwrap().clone()
+        let output = ralph.ralph_with(&[(base.0, &base.1), ("LITELLM_PROXY_API_KEY", key)], &args).expect_exit(exit);
+        assert!(!output.stdout.contains(key) && !output.stderr.contains(key), "{}{}", output.stdout, output.stderr);
+        let report: Value = serde_json::from_str(&output.stdout).expect(&output.stdout);
+        report["tests"].as_array().unwrap().clone()
     };
 
-    // The same model by its own prefix and by a plain base URL, at the price the proxy itself names.
-    let told = ask(MASTER, &["lab", "plain", "bare"], 0);
-    for (told, name) in told.iter().zip(["zai/glm-4.7", "glm-4.7", "glm-4.7"]) {
-        assert_eq!(told["usage_reported"], true, "{told}");
+    // The same model by its own prefix and by a plain base URL, at the proxy's own price.
+    let report = ask(MASTER, &["lab", "plain", "bare"], 0);
+    for (report, name) in report.iter().zip(["zai/glm-4.7", "glm-4.7", "glm-4.7"]) {
+        assert_eq!(report["usage_reported"], true, "{report}");
         let theirs = proxy.own_price(name);
-        let ours = told["cost_usd"].as_f64().expect("a price");
-        assert!((ours - theirs).abs() < 0.5e-6 && ours > 0.0, "{ours} and {theirs}: {told}");
+        let ours = report["cost_usd"].as_f64().expect("a price");
+        assert!((ours - theirs).abs() < 0.5e-6 && ours > 0.0, "{ours} and {theirs}: {report}");
     }
-    assert_eq!((&told[1]["text"], &told[1]["finish"]), (&json!("plain words"), &json!("stop")));
+    assert_eq!((&report[1]["text"], &report[1]["finish"]), (&json!("plain words"), &json!("stop")));
 
-    // The other two formats it speaks.
-    let told = ask(MASTER, &["message", "response"], 0);
-    assert_eq!((&told[0]["text"], &told[0]["usage_reported"]), (&json!("words of a message"), &json!(true)));
-    assert_eq!((&told[1]["text"], &told[1]["usage_reported"]), (&json!("words of a response"), &json!(true)));
+    // The other two formats that it serves.
+    let report = ask(MASTER, &["message", "response"], 0);
+    assert_eq!((&report[0]["text"], &report[0]["usage_reported"]), (&json!("words of a message"), &json!(true)));
+    assert_eq!((&report[1]["text"], &report[1]["usage_reported"]), (&json!("words of a response"), &json!(true)));
 
     // Its errors, each by its class.
-    let told = ask(MASTER, &["limited", "broken", "long", "nobody"], 1);
-    let classes: Vec<&str> = told.iter().map(|row| row["class"].as_str().unwrap()).collect();
-    assert_eq!(classes, ["rate-limited", "server-error", "context-too-long", "not-found-model"], "{told:?}");
-    assert_eq!(told[0]["hint"], "that can pass; later: ralph profile test limited");
-    let told = ask("sk-not-the-masters", &["lab", "plain"], 4);
-    for row in told {
+    let report = ask(MASTER, &["limited", "broken", "long", "nobody"], 1);
+    let classes: Vec<&str> = report.iter().map(|row| row["class"].as_str().unwrap()).collect();
+    assert_eq!(classes, ["rate-limited", "server-error", "context-too-long", "not-found-model"], "{report:?}");
+    assert_eq!(report[0]["hint"], "this may be temporary; later: ralph profile test limited");
+    let report = ask("sk-not-the-masters", &["lab", "plain"], 4);
+    for row in report {
         let (class, hint) = (&row["class"], &row["hint"]);
         assert_eq!((class, hint), (&json!("auth"), &json!("ralph secret set LITELLM_PROXY_API_KEY")), "{row}");
     }
 
     // A whole run, and its bill.
-    let said = ralph.ralph_with(&[(base.0, &base.1), key], &["run"]).expect_exit(0);
-    assert!(!said.stderr.contains(MASTER), "{}", said.stderr);
+    let output = ralph.ralph_with(&[(base.0, &base.1), key], &["run"]).expect_exit(0);
+    assert!(!output.stderr.contains(MASTER), "{}", output.stderr);
     let calls = ralph.events_of("model-called");
     let shown = ralph.show();
     let cost = shown["cost_usd"].as_f64().unwrap();
-    assert_eq!((&shown["state"], calls.len()), (&json!("succeeded"), 1), "{}", said.stderr);
+    assert_eq!((&shown["state"], calls.len()), (&json!("succeeded"), 1), "{}", output.stderr);
     assert!((cost - proxy.own_price("zai/glm-4.7")).abs() < 0.5e-6, "{cost}");
     let folder: PathBuf = ralph.run_folder();
     assert!(!fs::read_to_string(folder.join("conversation.jsonl")).unwrap().contains(MASTER));

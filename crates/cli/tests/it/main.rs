@@ -1,4 +1,4 @@
-//! The program as people and scripts meet it: started as a process, in a home of its own.
+//! Tests the program as users and scripts run it: as a process, in a home of its own.
 #![expect(clippy::disallowed_methods, reason = "tests read the environment they are started in")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

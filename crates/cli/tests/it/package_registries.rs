@@ -1,7 +1,8 @@
-//! Package managers in the default sandbox with nothing allowed but their preset: the real clients, the real registries.
+//! Tests package managers in the default sandbox with nothing allowed but their preset: the real clients, the real
+//! registries.
 //!
-//! Where this machine has its registry under another name or address, the client's own configuration says so, and
-//! exactly that is allowed in addition. No registry is named here: the presets know them.
+//! Where this machine has its registry under another name or address, the client's own configuration names it, and
+//! exactly that is allowed in addition. No registry is named here: the presets have them.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
@@ -15,26 +16,26 @@ use tempfile::TempDir;
 
 use crate::secret_search::report_not_run;
 
-/// Asks the door for a tunnel to each host, and prints what it says.
+/// Asks the egress proxy for a tunnel to each host, and prints the answers.
 const ASK: &str = r#"
 import socket, sys
 for place in sys.argv[1:]:
-    door = socket.create_connection(("127.0.0.1", 3128), timeout=20)
-    door.sendall(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n".encode())
-    print(door.makefile("rb").read().decode())
+    proxy = socket.create_connection(("127.0.0.1", 3128), timeout=20)
+    proxy.sendall(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\r\n".encode())
+    print(proxy.makefile("rb").read().decode())
 "#;
 
 const REFUSED: &str = "no rule names it, and the network policy is `allowlist`";
 
-/// What a client of this machine says about itself.
+/// The configuration of a package client of this machine.
 #[derive(Debug)]
 pub(crate) struct RegistryClient {
     preset: &'static str,
-    /// Where it asks for packages.
+    /// The URL of its package index.
     index: String,
-    /// The file with the authorities it believes, if it is not its own.
+    /// The file with the certificate authorities it trusts, if it is not its own.
     authorities: Option<PathBuf>,
-    /// The variables that tell it both.
+    /// The variables that set both.
     variables: [&'static str; 2],
     install: &'static str,
 }
@@ -53,7 +54,7 @@ pub(crate) fn npm() -> RegistryClient {
 
 fn pip() -> RegistryClient {
     let asked = |name: &str| query_client("python3", &["-m", "pip", "config", "get", name]);
-    // What the environment says comes first, under another name.
+    // The environment takes precedence, under another name.
     let setting = |name: &str| asked(&format!(":env:.{name}")).or_else(|| asked(&format!("global.{name}")));
     RegistryClient {
         preset: "pypi",
@@ -91,19 +92,19 @@ fn host_and_port(url: &str) -> (String, u16) {
     }
 }
 
-/// A machine whose registries may be found in unusual places, made reachable for ralph.
+/// A machine whose registries may have unusual addresses, made reachable for ralph.
 pub(crate) struct RegistryFixture {
     client: RegistryClient,
     /// What has to be allowed beside the preset.
     rules: Vec<String>,
-    /// Names that ralph has to find elsewhere: the lines of a hosts file.
+    /// Names that ralph has to resolve differently: the lines of a hosts file.
     names: String,
     folder: TempDir,
     _relays: tokio::runtime::Runtime,
 }
 
 impl RegistryFixture {
-    /// Finds out what has to be allowed; `None`, told loudly, where there is no registry.
+    /// Detects what has to be allowed; `None`, with a report, where there is no registry.
     pub(crate) fn detect(client: RegistryClient) -> Option<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let (mut rules, mut names) = (Vec::new(), String::new());
@@ -119,7 +120,7 @@ impl RegistryFixture {
             let mut addresses = (host.as_str(), port).to_socket_addrs().into_iter().flatten();
             let reached = addresses.find(|at| TcpStream::connect_timeout(at, Duration::from_secs(5)).is_ok());
             let Some(at) = reached else {
-                // A client that is set up for another place may never need this one.
+                // A client that is configured for another index may never need this one.
                 if host != configured.0 {
                     continue;
                 }
@@ -129,14 +130,14 @@ impl RegistryFixture {
             match address::kind(at.ip()) {
                 None => (),
                 Some(kind) if kind.can_be_allowed() => rules.push(format!("{}:{port}", at.ip())),
-                // No rule opens such an address: a relay lends it one that a rule can name.
+                // No rule opens such an address: a relay provides one that a rule can name.
                 Some(kind) => {
                     let Some(own) = relay(&runtime, at) else {
                         report_not_run(&format!("`{}` was not tried: `{host}` has {kind}", client.preset));
                         return None;
                     };
                     rules.push(format!("{own}:{port}"));
-                    // With the dot that ralph asks with: a hosts file is compared letter by letter.
+                    // With the trailing dot that ralph queries with: a hosts file is compared literally.
                     writeln!(names, "{own} {host}. {host}").unwrap();
                 }
             }
@@ -155,13 +156,13 @@ impl RegistryFixture {
         self.rules.iter().map(String::as_str)
     }
 
-    /// Starts ralph where the registry can be found.
+    /// Returns a command for ralph in which the registry can be resolved.
     pub(crate) fn ralph(&self) -> Command {
         let ralph = env!("CARGO_BIN_EXE_ralph");
         if self.names.is_empty() { Command::new(ralph) } else { self.command_with_hosts(ralph) }
     }
 
-    /// Runs a line in a sandbox.
+    /// Runs a shell line in a sandbox.
     fn run_in_sandbox(&self, rules: &[&str], line: &str) -> (Option<i32>, String) {
         let mut command = self.ralph();
         command.args(["sandbox", "exec", "--copy"]).arg(self.folder.path().join("in"));
@@ -169,18 +170,18 @@ impl RegistryFixture {
             command.args(["--allow-host", rule]);
         }
         let [index, authorities] = self.client.variables;
-        let mut told = format!("export {index}={}\n", self.client.index);
+        let mut script = format!("export {index}={}\n", self.client.index);
         if self.client.authorities.is_some() {
-            writeln!(told, "export {authorities}=/workspace/authorities.pem").unwrap();
+            writeln!(script, "export {authorities}=/workspace/authorities.pem").unwrap();
         }
-        command.args(["--", "sh", "-c", &format!("{told}{line}")]);
+        command.args(["--", "sh", "-c", &format!("{script}{line}")]);
         command.env("RALPH_STATE_DIR", self.folder.path().join("state")).stdin(Stdio::null());
         let out = command.output().unwrap();
         let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
         (out.status.code(), text)
     }
 
-    /// Starts a program that finds some names elsewhere, in a view of the files that is its own.
+    /// Returns a command that resolves some names differently, in its own mount namespace.
     fn command_with_hosts(&self, program: &str) -> Command {
         let file = self.folder.path().join("hosts");
         let known = std::fs::read_to_string(HOSTS).unwrap_or_default();
@@ -194,7 +195,7 @@ impl RegistryFixture {
 
 const HOSTS: &str = "/etc/hosts";
 
-/// Passes connections on from a loopback address of its own, with the same port; `None` when this user may not.
+/// Forwards connections from another loopback address with the same port; `None` when this user may not.
 fn relay(runtime: &tokio::runtime::Runtime, to: SocketAddr) -> Option<IpAddr> {
     if !rustix::process::geteuid().is_root() {
         return None;
@@ -210,7 +211,7 @@ fn relay(runtime: &tokio::runtime::Runtime, to: SocketAddr) -> Option<IpAddr> {
         while let Ok((mut client, _)) = listener.accept().await {
             tokio::spawn(async move {
                 if let Ok(mut server) = tokio::net::TcpStream::connect(to).await {
-                    // Whoever hangs up has heard enough.
+                    // A client that disconnects needs no more data.
                     tokio::io::copy_bidirectional(&mut client, &mut server).await.ok();
                 }
             });
@@ -226,7 +227,7 @@ fn check(client: RegistryClient, other: &str) {
     let (host, port) = host_and_port(index);
     let elsewhere = format!("{}:443", first_host(other));
 
-    // Allowed: it installs, and what it installed works. Somebody else's registry stays out of reach.
+    // Allowed: the client installs, and the package works. Another registry stays unreachable.
     let mut rules = vec![*preset];
     rules.extend(machine.rules.iter().map(String::as_str));
     let (code, text) = machine.run_in_sandbox(&rules, &format!("{install} && python3 ask.py {elsewhere}"));
@@ -235,14 +236,14 @@ fn check(client: RegistryClient, other: &str) {
     assert!(text.contains("403 Forbidden") && text.contains(&format!("`{elsewhere}`")), "{text}");
     assert!(text.contains(REFUSED), "{text}");
 
-    // Another preset's rules are no help, and the refusal says how a person can allow it.
+    // Another preset's rules do not help, and the refusal says how the user can allow it.
     let (code, text) = machine.run_in_sandbox(&[other], &format!("python3 ask.py {host}:{port}; {install}"));
     assert!(code != Some(0) && !text.contains("installed "), "{code:?} {text}");
     assert!(text.contains(&format!("`{host}:{port}` cannot be reached: {REFUSED}")), "{text}");
     assert!(text.contains("; a person can allow it with `ralph run --allow-host "), "{text}");
     assert!(text.matches("403").count() > 1, "the client was not refused: {text}");
 
-    // Without any rule there is no door.
+    // Without any rule there is no egress proxy.
     let (code, text) = machine.run_in_sandbox(&[], install);
     assert!(code != Some(0) && !text.contains("installed ") && !text.contains("403"), "{code:?} {text}");
 }
@@ -258,7 +259,7 @@ fn pip_with_its_preset() {
 }
 
 #[test]
-fn places_of_urls() {
+fn hosts_and_ports_of_urls() {
     for (url, want) in [
         ("https://x.io/", ("x.io", 443)),
         ("http://x.io", ("x.io", 80)),

@@ -1,4 +1,4 @@
-//! What runs may reach, as people see and change it.
+//! Tests `ralph policy`: what runs may reach, shown and changed.
 
 use std::fs;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::repo_fixture::RepoFixture;
 
 #[test]
 fn rules_and_their_origin() {
-    let stage = RepoFixture::with_task();
-    assert_snapshot!(stage.ralph(&["policy", "ls"]), @"
+    let fixture = RepoFixture::with_task();
+    assert_snapshot!(fixture.ralph(&["policy", "ls"]), @"
     exit 0
     --- stdout
     policy  deny  built-in
     --- stderr
     nothing but the model endpoints of the run can be reached
     ");
-    stage.config("config.toml", "[sandbox.network]\nallowed = ['pypi', 'GET x.io/a/*']\ndenied = ['bad.x.io']\n");
-    assert_snapshot!(stage.ralph(&["policy", "ls"]), @"
+    fixture.config("config.toml", "[sandbox.network]\nallowed = ['pypi', 'GET x.io/a/*']\ndenied = ['bad.x.io']\n");
+    assert_snapshot!(fixture.ralph(&["policy", "ls"]), @"
     exit 0
     --- stdout
     policy  allowlist     user HOME/.config/ralph/config.toml
@@ -36,7 +36,7 @@ fn rules_and_their_origin() {
     allow   GET x.io/a/*  user HOME/.config/ralph/config.toml
     deny    bad.x.io      user HOME/.config/ralph/config.toml
     ");
-    assert_snapshot!(stage.ralph(&["policy", "ls", "--json"]), @r#"
+    assert_snapshot!(fixture.ralph(&["policy", "ls", "--json"]), @r#"
     exit 0
     --- stdout
     {"format":1,"run":null,"mode":"allowlist","mode_origin":"user HOME/.config/ralph/config.toml","allow":[{"rule":"pypi.org","origin":"user HOME/.config/ralph/config.toml"},{"rule":"files.pythonhosted.org","origin":"user HOME/.config/ralph/config.toml"},{"rule":"GET x.io/a/*","origin":"user HOME/.config/ralph/config.toml"}],"deny":[{"rule":"bad.x.io","origin":"user HOME/.config/ralph/config.toml"}]}
@@ -44,15 +44,15 @@ fn rules_and_their_origin() {
 }
 
 #[test]
-fn would_it_pass() {
-    let stage = RepoFixture::new();
-    stage
+fn policy_test_explains_the_decision() {
+    let fixture = RepoFixture::new();
+    fixture
         .config("config.toml", "[sandbox.network]\nallowed = ['go', 'x.io:80', 'GET y.io/a/*']\ndenied = ['*.z.io']\n");
     let test = |args: &[&str]| {
-        let said = stage.ralph(&[&["policy", "test"], args].concat());
-        format!("{} {}", said.code, [said.stdout, said.stderr].concat().trim_end().replace('\n', " | "))
+        let output = fixture.ralph(&[&["policy", "test"], args].concat());
+        format!("{} {}", output.code, [output.stdout, output.stderr].concat().trim_end().replace('\n', " | "))
     };
-    let told = [
+    let answers = [
         test(&["proxy.golang.org"]),
         test(&["X.io:80"]),
         test(&["x.io"]),
@@ -66,12 +66,12 @@ fn would_it_pass() {
         test(&["x.io:0"]),
         test(&["*"]),
     ];
-    assert_snapshot!(told.join("\n"), @"
+    assert_snapshot!(answers.join("\n"), @"
     0 proxy.golang.org:443 is allowed by rule `proxy.golang.org`, if its address is a public one
     0 x.io:80 is allowed by rule `x.io:80`, if its address is a public one
     1 x.io:443 is denied: no rule names it, and the network policy is `allowlist` | next: ralph policy allow x.io
     1 a.z.io:443 is denied by rule `*.z.io` of user HOME/.config/ralph/config.toml
-    0 y.io:443 is allowed by rule `GET y.io/a/*`; each request is judged by itself, see --method and --path, if its address is a public one
+    0 y.io:443 is allowed by rule `GET y.io/a/*`; each request is checked separately, see --method and --path, if its address is a public one
     0 y.io:443 is allowed by rule `GET y.io/a/*`, if its address is a public one
     1 y.io:443 is denied: its rules allow other requests, and none allows this one | next: ralph policy allow 'POST y.io/a/b'
     1 y.io:443 is denied: its rules allow other requests, and none allows this one | next: ralph policy allow 'GET y.io/b'
@@ -80,7 +80,7 @@ fn would_it_pass() {
     2 ralph: `x.io:0` names no host and port |   caused by: the port is not a number from 1 to 65535 |  | hint: ralph policy test registry.example.org:443
     2 ralph: `*` names no host and port |   caused by: host `*` has a character that is not a letter, a digit or a dash inside a label |  | hint: ralph policy test registry.example.org:443
     ");
-    let json = stage.ralph(&["policy", "test", "x.io", "--json"]);
+    let json = fixture.ralph(&["policy", "test", "x.io", "--json"]);
     assert_snapshot!(json, @r#"
     exit 1
     --- stdout
@@ -88,81 +88,81 @@ fn would_it_pass() {
     "#);
 }
 
-/// Some addresses are behind a wall that no rule, or none for a name, opens: neither answer promises what is refused.
+/// Some addresses are opened by no rule, or by no rule for a name: neither command promises what is refused.
 #[test]
-fn what_no_rule_opens() {
-    let stage = RepoFixture::new();
+fn addresses_that_no_rule_opens() {
+    let fixture = RepoFixture::new();
     let say = |args: &[&str]| {
-        let said = stage.ralph(&[&["policy"], args].concat());
-        format!("{} {}", said.code, [said.stdout, said.stderr].concat().trim_end().replace('\n', " | "))
+        let output = fixture.ralph(&[&["policy"], args].concat());
+        format!("{} {}", output.code, [output.stdout, output.stderr].concat().trim_end().replace('\n', " | "))
     };
-    let told = |config: &str| {
-        stage.config("config.toml", config);
+    let answers = |config: &str| {
+        fixture.config("config.toml", config);
         ["169.254.169.254", "224.0.0.1", "localhost:8080", "127.0.0.1:8080"].map(|host| say(&["test", host])).join("\n")
     };
-    assert_snapshot!(told(""), @"
+    assert_snapshot!(answers(""), @"
     1 169.254.169.254:443 is denied: it is a cloud metadata address, which no rule opens
     1 224.0.0.1:443 is denied: it is a multicast address, which no rule opens
     1 localhost:8080 is denied: it is a loopback address, which only a rule for that address and port opens | next: ralph policy allow 127.0.0.1:8080
     1 127.0.0.1:8080 is denied: it is a loopback address, which only a rule for that address and port opens | next: ralph policy allow 127.0.0.1:8080
     ");
     let listed = "[sandbox.network]\nallowed = ['169.254.169.254', '224.0.0.1', 'localhost:8080', '127.0.0.1:8080']\n";
-    assert_snapshot!(told(listed), @"
+    assert_snapshot!(answers(listed), @"
     1 169.254.169.254:443 is denied: it is a cloud metadata address, which no rule opens
     1 224.0.0.1:443 is denied: it is a multicast address, which no rule opens
     0 localhost:8080 is allowed by rule `localhost:8080`
     0 127.0.0.1:8080 is allowed by rule `127.0.0.1:8080`
     ");
-    assert_snapshot!(told("[sandbox.network]\npolicy = 'open'\n"), @"
+    assert_snapshot!(answers("[sandbox.network]\npolicy = 'open'\n"), @"
     1 169.254.169.254:443 is denied: it is a cloud metadata address, which no rule opens
     1 224.0.0.1:443 is denied: it is a multicast address, which no rule opens
     1 localhost:8080 is denied: it is a loopback address, which only a rule for that address and port opens | next: ralph policy allow 127.0.0.1:8080
     1 127.0.0.1:8080 is denied: it is a loopback address, which only a rule for that address and port opens | next: ralph policy allow 127.0.0.1:8080
     ");
-    stage.config("config.toml", "");
+    fixture.config("config.toml", "");
     let hosts = ["169.254.169.254", "224.0.0.1:80", "localhost:8080", "GET 10.0.0.1/a", "10.0.0.1"];
     let allowed = hosts.map(|host| say(&["allow", host])).join("\n");
     assert_snapshot!(allowed, @"
-    2 ralph: rule `169.254.169.254` would open nothing: `169.254.169.254` is a cloud metadata address, which is never reached |  | hint: name a host or an address that is not inside
-    2 ralph: rule `224.0.0.1:80` would open nothing: `224.0.0.1` is a multicast address, which is never reached |  | hint: name a host or an address that is not inside
+    2 ralph: rule `169.254.169.254` would open nothing: `169.254.169.254` is a cloud metadata address, which is never reached |  | hint: name a host or an address that is not internal
+    2 ralph: rule `224.0.0.1:80` would open nothing: `224.0.0.1` is a multicast address, which is never reached |  | hint: name a host or an address that is not internal
     2 ralph: rule `localhost:8080` would open nothing: `localhost` is a loopback address, which only a rule for the address opens |  | hint: ralph policy allow 127.0.0.1:8080
     2 ralph: rule `GET 10.0.0.1/a` would open nothing: `10.0.0.1` is a private address, which cannot be opened for single requests |  | hint: ralph policy allow 10.0.0.1
-    0 10.0.0.1 added to `sandbox.network.allowed` in HOME/.config/ralph/config.toml | runs that start from now on have it; a run under way takes --run RUN
+    0 10.0.0.1 added to `sandbox.network.allowed` in HOME/.config/ralph/config.toml | it applies to runs that start from now on; for a run under way use --run RUN
     ");
     let denied = ["169.254.169.254", "*.com"].map(|host| say(&["deny", host])).join("\n");
     assert_snapshot!(denied, @"
-    0 169.254.169.254 added to `sandbox.network.denied` in HOME/.config/ralph/config.toml | runs that start from now on have it; a run under way takes --run RUN
+    0 169.254.169.254 added to `sandbox.network.denied` in HOME/.config/ralph/config.toml | it applies to runs that start from now on; for a run under way use --run RUN
     2 ralph: rule `*.com` would match every host |  | hint: name the hosts; what no rule allows is refused anyway, unless the policy is `open`
     ");
 }
 
 #[test]
-fn the_users_own_file() {
-    let stage = RepoFixture::new();
-    let file = || fs::read_to_string(stage.repo.home().join(".config/ralph/config.toml")).unwrap_or_default();
-    assert_snapshot!(stage.ralph(&["policy", "allow", "X.io", "pypi"]), @"
+fn the_user_config_is_changed() {
+    let fixture = RepoFixture::new();
+    let file = || fs::read_to_string(fixture.repo.home().join(".config/ralph/config.toml")).unwrap_or_default();
+    assert_snapshot!(fixture.ralph(&["policy", "allow", "X.io", "pypi"]), @"
     exit 0
     --- stderr
     x.io, pypi added to `sandbox.network.allowed` in HOME/.config/ralph/config.toml
-    runs that start from now on have it; a run under way takes --run RUN
+    it applies to runs that start from now on; for a run under way use --run RUN
     ");
     assert_snapshot!(file(), @r#"
     [sandbox.network]
     allowed = ["x.io", "pypi"]
     "#);
-    stage.config("config.toml", "# mine\n[sandbox.network]\npolicy = \"deny\" # for now\n");
-    assert_snapshot!(stage.ralph(&["policy", "allow", "x.io"]), @"
+    fixture.config("config.toml", "# mine\n[sandbox.network]\npolicy = \"deny\" # for now\n");
+    assert_snapshot!(fixture.ralph(&["policy", "allow", "x.io"]), @"
     exit 0
     --- stderr
     x.io added to `sandbox.network.allowed` in HOME/.config/ralph/config.toml
-    `sandbox.network.policy` was `deny` there and is `allowlist` now: with `deny` no list counts
-    runs that start from now on have it; a run under way takes --run RUN
+    `sandbox.network.policy` was `deny` there and is `allowlist` now: with `deny` no list applies
+    it applies to runs that start from now on; for a run under way use --run RUN
     ");
-    assert_snapshot!(stage.ralph(&["policy", "deny", "*.y.io", "x.io", "*.y.io"]), @"
+    assert_snapshot!(fixture.ralph(&["policy", "deny", "*.y.io", "x.io", "*.y.io"]), @"
     exit 0
     --- stderr
     *.y.io, x.io added to `sandbox.network.denied` in HOME/.config/ralph/config.toml
-    runs that start from now on have it; a run under way takes --run RUN
+    it applies to runs that start from now on; for a run under way use --run RUN
     ");
     assert_snapshot!(file(), @r#"
     # mine
@@ -171,7 +171,7 @@ fn the_users_own_file() {
     allowed = ["x.io"]
     denied = ["*.y.io", "x.io"]
     "#);
-    assert_snapshot!(stage.ralph(&["policy", "allow", "a.y.io"]), @"
+    assert_snapshot!(fixture.ralph(&["policy", "allow", "a.y.io"]), @"
     exit 2
     --- stderr
     ralph: `a.y.io` is denied by the rule `*.y.io`, and deny beats allow
@@ -180,45 +180,45 @@ fn the_users_own_file() {
     ");
     let before = file();
     for (host, code) in [("*", 2), ("*.io", 2), ("https://x.io", 2), ("pipy", 2), ("x.io:0", 2)] {
-        let said = stage.ralph(&["policy", "allow", "good.io", host]);
-        assert_eq!((said.code, file()), (code, before.clone()), "{said}");
+        let output = fixture.ralph(&["policy", "allow", "good.io", host]);
+        assert_eq!((output.code, file()), (code, before.clone()), "{output}");
     }
-    assert_snapshot!(stage.ralph(&["policy", "allow", "good.io", "*"]), @"
+    assert_snapshot!(fixture.ralph(&["policy", "allow", "good.io", "*"]), @"
     exit 2
     --- stderr
     ralph: rule `*` would match every host
 
-    hint: name the hosts, or ask for the policy `open` by name
+    hint: name the hosts, or request the policy `open` explicitly
     ");
-    stage.config("config.toml", "[sandbox\n");
-    assert_eq!(stage.ralph(&["policy", "allow", "x.io"]).code, 2);
+    fixture.config("config.toml", "[sandbox\n");
+    assert_eq!(fixture.ralph(&["policy", "allow", "x.io"]).code, 2);
     assert_eq!(file(), "[sandbox\n");
 }
 
 #[test]
 fn a_resting_run() {
-    let stage = paused_run();
-    assert_snapshot!(stage.ralph(&["policy", "ls", "--run", "@"]), @"
+    let fixture = paused_run();
+    assert_snapshot!(fixture.ralph(&["policy", "ls", "--run", "@"]), @"
     exit 0
     --- stdout
     policy  deny  start of the run
     --- stderr
     nothing but the model endpoints of the run can be reached
     ");
-    assert_snapshot!(stage.ralph(&["policy", "allow", "x.io", "pypi", "--run", "@"]), @"
+    assert_snapshot!(fixture.ralph(&["policy", "allow", "x.io", "pypi", "--run", "@"]), @"
     exit 0
     --- stderr
     run RUN1 may reach x.io, pypi once it is resumed
     ");
-    assert_eq!(stage.ralph(&["policy", "deny", "bad.io", "--run", "@"]).code, 0);
-    assert_snapshot!(stage.ralph(&["policy", "allow", "bad.io", "--run", "@"]), @"
+    assert_eq!(fixture.ralph(&["policy", "deny", "bad.io", "--run", "@"]).code, 0);
+    assert_snapshot!(fixture.ralph(&["policy", "allow", "bad.io", "--run", "@"]), @"
     exit 2
     --- stderr
     ralph: run `RUN1` cannot do `allow-host`: `bad.io` is denied by the rule `bad.io`, and deny beats allow
 
     hint: ralph show RUN1
     ");
-    assert_snapshot!(stage.ralph(&["policy", "ls", "--run", "@"]), @"
+    assert_snapshot!(fixture.ralph(&["policy", "ls", "--run", "@"]), @"
     exit 0
     --- stdout
     policy  allowlist  a person, later
@@ -226,11 +226,11 @@ fn a_resting_run() {
     allow   x.io       a person, later
     deny    bad.io     a person, later
     ");
-    assert_eq!(stage.ralph(&["policy", "test", "x.io", "--run", "@"]).code, 0);
-    assert_eq!(stage.ralph(&["policy", "test", "bad.io", "--run", "@"]).code, 1);
-    assert_eq!(stage.ralph(&["resume", "@"]).code, 0);
-    assert_eq!(stage.ralph(&["policy", "test", "x.io", "--run", "@"]).code, 0, "it survives a resume");
-    assert_snapshot!(stage.ralph(&["policy", "allow", "y.io", "--run", "@"]), @"
+    assert_eq!(fixture.ralph(&["policy", "test", "x.io", "--run", "@"]).code, 0);
+    assert_eq!(fixture.ralph(&["policy", "test", "bad.io", "--run", "@"]).code, 1);
+    assert_eq!(fixture.ralph(&["resume", "@"]).code, 0);
+    assert_eq!(fixture.ralph(&["policy", "test", "x.io", "--run", "@"]).code, 0, "it survives a resume");
+    assert_snapshot!(fixture.ralph(&["policy", "allow", "y.io", "--run", "@"]), @"
     exit 2
     --- stderr
     ralph: run `RUN1` cannot do `allow-host`: it has succeeded
@@ -246,7 +246,7 @@ fn a_live_run() {
     let ralph = RalphHarness::new(&[answer(&actions, &BOTH_BOXES)]);
     let live = ralph.start(&["run"]);
     ralph.await_event("the gate", |event| event["type"] == "action-started");
-    // It counts at once, while the command goes on: whoever reads of a refusal need not wait for its end.
+    // The change applies at once, while the command runs: after a refusal the user need not wait for its end.
     ralph.ralph(&["policy", "allow", "x.io", "--run", "@"]).expect_exit(0);
     assert!(ralph.events_of("action-finished").is_empty(), "the command still runs");
     fs::write(ralph.workspace().join(".ralph/go"), "").expect("a file");
@@ -260,14 +260,14 @@ fn a_live_run() {
 
 #[test]
 fn the_log() {
-    let stage = paused_run();
-    assert_snapshot!(stage.ralph(&["policy", "log", "@"]), @"
+    let fixture = paused_run();
+    assert_snapshot!(fixture.ralph(&["policy", "log", "@"]), @"
     exit 0
     --- stderr
-    nobody has come to the doors of run RUN1 yet
+    the egress proxy has decided nothing for run RUN1 yet
     ");
     record_decisions(
-        &stage,
+        &fixture,
         &[
             ("x.io", 443, true),
             ("y.io", 443, false),
@@ -277,7 +277,7 @@ fn the_log() {
             ("\u{1b}[31mq", 443, false),
         ],
     );
-    assert_snapshot!(stage.ralph(&["policy", "log", "@"]), @"
+    assert_snapshot!(fixture.ralph(&["policy", "log", "@"]), @"
     exit 0
     --- stdout
     TIME  allowed  x.io:443      rule `x.io`
@@ -285,29 +285,30 @@ fn the_log() {
     TIME  denied   z.io:80       no rule names it, and the network policy is `allowlist`  next: ralph policy allow z.io:80 --run RUN1
     TIME  denied   q:443         no rule names it, and the network policy is `allowlist`
     ");
-    assert_snapshot!(stage.ralph(&["policy", "log", "-f", "@", "--denied"]), @"
+    assert_snapshot!(fixture.ralph(&["policy", "log", "-f", "@", "--denied"]), @"
     exit 0
     --- stdout
     TIME  denied  y.io:443  ×3  no rule names it, and the network policy is `allowlist`  next: ralph policy allow y.io --run RUN1
     TIME  denied  z.io:80       no rule names it, and the network policy is `allowlist`  next: ralph policy allow z.io:80 --run RUN1
     TIME  denied  q:443         no rule names it, and the network policy is `allowlist`
     ");
-    let json = stage.ralph(&["policy", "log", "@", "--denied", "--json"]);
+    let json = fixture.ralph(&["policy", "log", "@", "--denied", "--json"]);
     let kinds: Vec<Value> = json.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert!(kinds.len() == 5 && kinds.iter().all(|line: &Value| line["decision"] == "denied"), "{json}");
-    let path = run_folder(&stage).join("audit.jsonl");
+    let path = run_folder(&fixture).join("audit.jsonl");
     let torn = fs::read_to_string(&path).expect("a file").replacen("\"seq\":3", "\"seq\":", 1);
     fs::write(&path, torn).expect("a file");
-    assert_snapshot!(stage.ralph(&["policy", "log", "@"]).stderr, @"lines that are no records: 1; next: ralph audit verify RUN1");
+    assert_snapshot!(fixture.ralph(&["policy", "log", "@"]).stderr, @"lines that are not records: 1; next: ralph audit verify RUN1");
 }
 
-/// A refused request is named, and offered for itself: never with all that its host could be asked for.
+/// A refused request is named, and the suggested rule allows only that request, never all requests to its host.
 #[test]
 fn the_log_of_requests() {
-    let stage = paused_run();
-    let book = AuditLog::open(&RunFolder::at(run_folder(&stage)), Redactor::new([])).expect("nobody else has it");
+    let fixture = paused_run();
+    let audit_log =
+        AuditLog::open(&RunFolder::at(run_folder(&fixture)), Redactor::new([])).expect("no other process has it open");
     for (method, path) in [("POST", "/o/r/git-receive-pack"), ("POST", "/o/r/git-receive-pack"), ("GET", "/*")] {
-        book.write(
+        audit_log.write(
             "box",
             &EgressEvent::Decision(EgressDecision {
                 entry: EgressEntry::Connect,
@@ -320,8 +321,8 @@ fn the_log_of_requests() {
             }),
         );
     }
-    drop(book);
-    assert_snapshot!(stage.ralph(&["policy", "log", "@"]), @"
+    drop(audit_log);
+    assert_snapshot!(fixture.ralph(&["policy", "log", "@"]), @"
     exit 0
     --- stdout
     TIME  denied  POST github.com:443/o/r/git-receive-pack  ×2  the rules for this host allow other requests, and none allows this one  next: ralph policy allow 'POST github.com/o/r/git-receive-pack' --run RUN1
@@ -329,11 +330,12 @@ fn the_log_of_requests() {
     ");
 }
 
-/// What a route refuses is a refusal like any other, and what its host answers is not.
+/// What a model route refuses is a refusal like any other, and an error answer of its host is not.
 #[test]
 fn the_log_of_calls() {
-    let stage = paused_run();
-    let book = AuditLog::open(&RunFolder::at(run_folder(&stage)), Redactor::new([])).expect("nobody else has it");
+    let fixture = paused_run();
+    let audit_log =
+        AuditLog::open(&RunFolder::at(run_folder(&fixture)), Redactor::new([])).expect("no other process has it open");
     let exchanged = |method: &str, path: &str, status, refused: Option<GatewayRefusal>| {
         EgressEvent::Exchange(EgressExchange {
             entry: EgressEntry::Route,
@@ -350,9 +352,9 @@ fn the_log_of_calls() {
         })
     };
     let endpoint = GatewayRefusal::Endpoint("`DELETE /v1/models/x` is not an endpoint of route `main`".to_owned());
-    book.write("box", &exchanged("DELETE", "/v1/models/x", 403, Some(endpoint)));
-    book.write("box", &exchanged("GET", "/v1/models", 403, None));
-    book.write(
+    audit_log.write("box", &exchanged("DELETE", "/v1/models/x", 403, Some(endpoint)));
+    audit_log.write("box", &exchanged("GET", "/v1/models", 403, None));
+    audit_log.write(
         "box",
         &exchanged("GET", "/v1/models", 502, Some(GatewayRefusal::Upstream("it does not answer".to_owned()))),
     );
@@ -360,10 +362,10 @@ fn the_log_of_calls() {
         let (host, took) = ("pypi.org".to_owned(), Duration::from_secs(1));
         EgressEvent::Tunnel(EgressTunnel { entry: EgressEntry::Connect, host, port: 443, sent, received, took })
     };
-    book.write("box", &tunnelled(1000, 70_000));
-    book.write("box", &tunnelled(234, 5));
-    drop(book);
-    assert_snapshot!(stage.ralph(&["policy", "log", "@"]), @"
+    audit_log.write("box", &tunnelled(1000, 70_000));
+    audit_log.write("box", &tunnelled(234, 5));
+    drop(audit_log);
+    assert_snapshot!(fixture.ralph(&["policy", "log", "@"]), @"
     exit 0
     --- stdout
     TIME  denied    DELETE api.x.io:443/v1/models/x      403: `DELETE /v1/models/x` is not an endpoint of route `main`
@@ -371,32 +373,35 @@ fn the_log_of_calls() {
     TIME  exchange  GET api.x.io:443/v1/models           502: it does not answer
     TIME  tunnel    pypi.org:443                     ×2  1234 bytes out, 70005 back
     ");
-    assert_snapshot!(stage.ralph(&["policy", "log", "@", "--denied"]), @"
+    assert_snapshot!(fixture.ralph(&["policy", "log", "@", "--denied"]), @"
     exit 0
     --- stdout
     TIME  denied  DELETE api.x.io:443/v1/models/x    403: `DELETE /v1/models/x` is not an endpoint of route `main`
     ");
 }
 
-/// A session remembers nothing, so it is told what the one before was refused, and what that means.
+/// A session has no memory, so its prompt lists what the one before was refused, and what that means.
 #[test]
-fn what_was_refused_is_in_the_next_prompt() {
-    let stage = paused_run();
-    record_decisions(&stage, &[("x.io", 443, true), ("y.io", 443, false), ("y.io", 443, false), ("z.io", 80, false)]);
-    assert_eq!(stage.ralph(&["resume", "@"]).code, 0);
+fn refusals_are_in_the_next_prompt() {
+    let fixture = paused_run();
+    record_decisions(&fixture, &[("x.io", 443, true), ("y.io", 443, false), ("y.io", 443, false), ("z.io", 80, false)]);
+    assert_eq!(fixture.ralph(&["resume", "@"]).code, 0);
     let prompt = |n: &str| {
-        fs::read_to_string(run_folder(&stage).join("iterations").join(n).join("prompt.md")).expect("a prompt")
+        fs::read_to_string(run_folder(&fixture).join("iterations").join(n).join("prompt.md")).expect("a prompt")
     };
     assert!(!prompt("1").contains("refused since"), "{}", prompt("1"));
     let second = prompt("2");
     let why = "no rule names it, and the network policy is `allowlist`";
-    let told = format!("]\n- y.io (2 times): {why}\n- z.io:80: {why}\n[ralph:end refused ");
+    let refusals = format!("]\n- y.io (2 times): {why}\n- z.io:80: {why}\n[ralph:end refused ");
     assert!(second.contains("# What the network refused since the last prompt\n"), "{second}");
-    assert!(second.contains(&told), "{second}");
-    assert!(second.contains(&format!("`ralph policy allow HOST --run {}`. You cannot.", stage.runs()[0])), "{second}");
+    assert!(second.contains(&refusals), "{second}");
+    assert!(
+        second.contains(&format!("`ralph policy allow HOST --run {}`. You cannot.", fixture.runs()[0])),
+        "{second}"
+    );
 }
 
-/// What is written while somebody looks is shown.
+/// `policy log -f` shows records as they are written.
 #[test]
 fn the_log_follows() {
     let gate = "until [ -e .ralph/go ]; do sleep 0.01; done";
@@ -405,7 +410,7 @@ fn the_log_follows() {
     ralph.await_event("the gate", |event| event["type"] == "action-started");
     let following = ralph.start(&["policy", "log", "-f", "@"]);
     wait_until("the first words", || !following.stderr().is_empty());
-    // The run itself has the book open; its next line is added here as another process would see it.
+    // The run itself has the audit log open; its next line is added here as another process would see it.
     let line = ralph_core::audit::AuditChain::begin(&ralph.run_id()).next_line(ralph_core::audit::AuditRecord {
         decision: Some("denied".to_owned()),
         host: Some("y.io".to_owned()),

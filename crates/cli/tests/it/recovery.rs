@@ -1,4 +1,5 @@
-//! A run that goes in circles as people meet it: in the cage, with its ladder, its diagnosis and what to do about it.
+//! Tests a run that goes in circles as users see it: in the cage, with its ladder, its diagnosis and what to do about
+//! it.
 
 use std::fs;
 
@@ -26,7 +27,7 @@ fn diagnosis() -> Value {
     })
 }
 
-/// A model that circles until it reads the sign, and a doctor who proposes it.
+/// Returns a run whose model goes in circles until it sees the guardrail, and whose doctor profile proposes it.
 fn looping_run() -> RalphHarness {
     looping_run_with_task(&TASK.replace("max_iterations: 1", "max_iterations: 12"))
 }
@@ -50,15 +51,15 @@ fn rungs(ralph: &RalphHarness) -> Vec<String> {
 }
 
 #[test]
-fn a_circle_a_diagnosis_and_out() {
+fn a_diagnosis_ends_the_loop() {
     let ralph = looping_run();
-    let said = ralph.ralph(&["run"]).expect_exit(5);
+    let output = ralph.ralph(&["run"]).expect_exit(5);
     assert_eq!(rungs(&ralph), ["rotate", "fallback", "diagnose", "pause"]);
     let id = ralph.run_id();
-    // One sentence says what to do.
+    // The output has one sentence about what to do.
     let next =
         format!("ralph apply {id} 1 (what the diagnosis proposes; ralph apply {id} lists all), then ralph resume {id}");
-    assert!(said.stderr.contains(&format!("next: {next}")), "{}", said.stderr);
+    assert!(output.stderr.contains(&format!("next: {next}")), "{}", output.stderr);
     assert_eq!(ralph.show()["next"], next);
 
     let listed = ralph.ralph(&["apply", "@"]).expect_exit(0);
@@ -82,19 +83,19 @@ fn a_circle_a_diagnosis_and_out() {
 fn gutter_explain_shows_the_score() {
     let ralph = looping_run();
     ralph.ralph(&["run"]).expect_exit(5);
-    let said = ralph.ralph(&["gutter", "explain", "@", "3"]).expect_exit(0);
-    insta::assert_snapshot!(said.stdout, @r"
+    let output = ralph.ralph(&["gutter", "explain", "@", "3"]).expect_exit(0);
+    insta::assert_snapshot!(output.stdout, @r"
     iteration 3 0.80, gutter
       A 0.5  `sh tests/one.sh` failed with exit code 1 and the same error in 3 of the last 3 iterations (1, 2, 3)
       B 0.3  nothing changed in the last 3 iterations
       C 0.0  no file went back and forth between the same two contents
       0.5 + 0.3 + 0.0 = 0.8; 0.7 and more is gutter
-      verdict 1 without progress → rotate: a fresh session that was told why
+      verdict 1 without progress → rotate: a fresh session with the reason in its prompt
     ");
     let all: Value =
         serde_json::from_str(&ralph.ralph(&["gutter", "explain", "@", "--json"]).expect_exit(0).stdout).unwrap();
-    let told = all["iterations"].as_array().unwrap();
-    let words: Vec<(u64, bool, &str)> = told
+    let iterations = all["iterations"].as_array().unwrap();
+    let words: Vec<(u64, bool, &str)> = iterations
         .iter()
         .map(|one| {
             let rung = one["rung"].as_str().unwrap_or("-");
@@ -110,16 +111,16 @@ fn gutter_explain_shows_the_score() {
         (6, true, "pause"),
     ];
     assert_eq!(words, want);
-    let said = ralph.ralph(&["gutter", "explain", "@", "40"]).expect_exit(2);
-    assert!(said.stdout.is_empty() && said.stderr.contains("was not scored"), "{}", said.stderr);
+    let output = ralph.ralph(&["gutter", "explain", "@", "40"]).expect_exit(2);
+    assert!(output.stdout.is_empty() && output.stderr.contains("was not scored"), "{}", output.stderr);
 }
 
 #[test]
-fn the_ladder_is_the_user_s_or_the_task_s() {
+fn the_ladder_is_configured_by_user_or_task() {
     let ralph = looping_run();
     ralph.config("config.toml", &format!("{CONFIG}[run]\nladder = [\"rotate\", \"rotate\", \"give-up\"]\n"));
-    let said = ralph.ralph(&["run"]).expect_exit(1);
-    assert!(said.stderr.contains("failed: gutter: it went in circles"), "{}", said.stderr);
+    let output = ralph.ralph(&["run"]).expect_exit(1);
+    assert!(output.stderr.contains("failed: gutter: it went in circles"), "{}", output.stderr);
     assert_eq!(rungs(&ralph), ["rotate", "rotate"]);
 
     let task = TASK.replace("max_iterations: 1", "max_iterations: 12\nmax_consecutive_gutter: 2\nladder: [fallback]");
@@ -129,7 +130,7 @@ fn the_ladder_is_the_user_s_or_the_task_s() {
 }
 
 #[test]
-fn by_hand_on_a_resting_run() {
+fn a_resting_run_is_changed_by_hand() {
     let ralph = looping_run();
     ralph.script(&[
         answer(&[json!({"type": "pause", "reason": "a question"})], &[]),
@@ -137,11 +138,11 @@ fn by_hand_on_a_resting_run() {
         json!({"json": diagnosis(), "when": {"profile": "doctor"}}),
     ]);
     ralph.ralph(&["run"]).expect_exit(5);
-    let said = ralph.ralph(&["apply", "@"]).expect_exit(0);
-    assert!(said.stderr.contains("nothing was proposed"), "{}", said.stderr);
-    let said = ralph.ralph(&["diagnose", "@"]).expect_exit(0);
-    assert_eq!(said.stdout.lines().count(), 3, "{}", said.stdout);
-    assert!(said.stderr.contains("carries one out"), "{}", said.stderr);
+    let output = ralph.ralph(&["apply", "@"]).expect_exit(0);
+    assert!(output.stderr.contains("nothing was proposed"), "{}", output.stderr);
+    let output = ralph.ralph(&["diagnose", "@"]).expect_exit(0);
+    assert_eq!(output.stdout.lines().count(), 3, "{}", output.stdout);
+    assert!(output.stderr.contains("applies one"), "{}", output.stderr);
     // A clearer task, kept beside the old one.
     ralph.ralph(&["apply", "@", "2"]).expect_exit(0);
     let text = |name: &str| fs::read_to_string(ralph.run_folder().join(name)).expect("a revision");
@@ -151,15 +152,15 @@ fn by_hand_on_a_resting_run() {
     // Another profile, by proposal and by name.
     ralph.ralph(&["apply", "@", "3"]).expect_exit(0);
     ralph.ralph(&["set-profile", "@", "lab"]).expect_exit(0);
-    let said = ralph.ralph(&["set-profile", "@", "nobody"]).expect_exit(2);
-    assert!(said.stderr.contains("the run knows the profiles lab, strong, doctor"), "{}", said.stderr);
+    let output = ralph.ralph(&["set-profile", "@", "nobody"]).expect_exit(2);
+    assert!(output.stderr.contains("the run knows the profiles lab, strong, doctor"), "{}", output.stderr);
     ralph.ralph(&["resume", "@"]).expect_exit(0);
     let pushed = ralph.branch_file("ralph_task.md").expect("the task");
     assert!(pushed.contains("`one.txt` shall hold 1 and"), "{pushed}");
 }
 
 #[test]
-fn nobody_weakens_a_proof_by_accident() {
+fn edits_that_weaken_a_proof_are_refused() {
     let ralph = looping_run();
     ralph.script(&[answer(&[json!({"type": "pause", "reason": "a question"})], &[])]);
     ralph.ralph(&["run"]).expect_exit(5);
@@ -172,16 +173,16 @@ fn nobody_weakens_a_proof_by_accident() {
         ralph.ralph(&args)
     };
     let weaker = task.replace("`sh tests/two.sh`", "`true`");
-    let said = edit(weaker.clone(), &[]).expect_exit(2);
-    assert!(said.stderr.contains("it would take the proof `sh tests/two.sh` from box `M1.2`"), "{}", said.stderr);
-    let said =
+    let output = edit(weaker.clone(), &[]).expect_exit(2);
+    assert!(output.stderr.contains("it would take the proof `sh tests/two.sh` from box `M1.2`"), "{}", output.stderr);
+    let output =
         edit(task.replace("max_cost_usd_estimate: 1", "max_cost_usd_estimate: 9"), &["--allow-weaker"]).expect_exit(2);
-    assert!(said.stderr.contains("it would change `max_cost_usd_estimate`"), "{}", said.stderr);
+    assert!(output.stderr.contains("it would change `max_cost_usd_estimate`"), "{}", output.stderr);
     edit(weaker, &["--allow-weaker"]).expect_exit(0);
     assert_eq!(ralph.events_of("control-applied").len(), 1);
 }
 
-/// Starts a run and waits until it is in an iteration that lasts until `.ralph/go` is there.
+/// Starts a run and waits until it is in an iteration that lasts until `.ralph/go` exists.
 fn start_in_iteration(ralph: &RalphHarness) -> RalphProcess {
     let short = vec![run("[ -e .ralph/go ] || sleep 0.05"); 60];
     ralph.script(&[
@@ -198,8 +199,8 @@ fn start_in_iteration(ralph: &RalphHarness) -> RalphProcess {
 fn a_live_run_is_diagnosed_between_two_iterations() {
     let ralph = looping_run();
     let live = start_in_iteration(&ralph);
-    let said = ralph.ralph(&["diagnose", "@"]).expect_exit(0);
-    assert!(said.stderr.contains("when the iteration under way has ended"), "{}", said.stderr);
+    let output = ralph.ralph(&["diagnose", "@"]).expect_exit(0);
+    assert!(output.stderr.contains("when the iteration under way has ended"), "{}", output.stderr);
     fs::write(ralph.workspace().join(".ralph/go"), "").expect("a file");
     live.wait().expect_exit(0);
     let written = ralph.events_of("diagnosis-written");
@@ -207,13 +208,13 @@ fn a_live_run_is_diagnosed_between_two_iterations() {
 }
 
 #[test]
-fn a_run_that_rests_in_an_iteration_says_what_it_waits_for() {
+fn a_diagnosis_within_an_iteration_waits_for_its_end() {
     let ralph = looping_run();
     let live = start_in_iteration(&ralph);
     ralph.ralph(&["pause", "@"]).expect_exit(0);
     live.wait().expect_exit(5);
-    let said = ralph.ralph(&["diagnose", "@"]).expect_exit(0);
-    assert!(said.stderr.contains(&format!("at its end: ralph resume {}", ralph.run_id())), "{}", said.stderr);
+    let output = ralph.ralph(&["diagnose", "@"]).expect_exit(0);
+    assert!(output.stderr.contains(&format!("at its end: ralph resume {}", ralph.run_id())), "{}", output.stderr);
     assert_eq!(ralph.events_of("diagnosis-written").len(), 0);
     fs::write(ralph.workspace().join(".ralph/go"), "").expect("a file");
     ralph.ralph(&["resume", "@"]).expect_exit(0);
@@ -221,13 +222,13 @@ fn a_run_that_rests_in_an_iteration_says_what_it_waits_for() {
 }
 
 #[test]
-fn the_demo_tells_the_whole_story() {
+fn the_demo_shows_every_step() {
     let ralph = looping_run();
     let dir = ralph.root().join("demo");
     let began = std::time::Instant::now();
-    let said = ralph.ralph(&["demo", "--dir", dir.to_str().unwrap()]).expect_exit(0);
+    let output = ralph.ralph(&["demo", "--dir", dir.to_str().unwrap()]).expect_exit(0);
     assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
-    let mut rest = said.stderr.as_str();
+    let mut rest = output.stderr.as_str();
     // In this order.
     for words in [
         "red first: 4 of 4",
@@ -244,7 +245,7 @@ fn the_demo_tells_the_whole_story() {
         "succeeded",
         "signed receipt",
     ] {
-        let Some((_, after)) = rest.split_once(words) else { panic!("`{words}` is missing in\n{}", said.stderr) };
+        let Some((_, after)) = rest.split_once(words) else { panic!("`{words}` is missing in\n{}", output.stderr) };
         rest = after;
     }
     assert_eq!(ralph.show()["state"], "succeeded");

@@ -1,11 +1,11 @@
-//! `ralph redteam` through the real program: it attacks with both suites and reports what became of each case.
+//! Tests `ralph redteam` through the real program: it attacks with both suites and reports the result of each case.
 
 use std::process::Stdio;
 
 use ralph_testkit::repo::hermetic_command;
 use serde_json::Value;
 
-/// Runs the cases of a choice and returns them.
+/// Runs the selected cases and returns them.
 #[track_caller]
 fn attack(only: &str) -> Vec<Value> {
     let home = tempfile::tempdir().unwrap();
@@ -22,7 +22,7 @@ fn attack(only: &str) -> Vec<Value> {
 
 /// A selection includes the cases of both suites.
 #[test]
-fn a_choice_runs_only_what_it_means() {
+fn a_selection_runs_only_its_cases() {
     let ids: Vec<String> = attack("NE-14").iter().map(|case| case["id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(ids, ["NE-14.v6", "NE-14.tls", "NE-14.connect", "NE-14.socks"]);
 }

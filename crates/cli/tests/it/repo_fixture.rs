@@ -1,4 +1,5 @@
-//! A repository, an empty home and the built program. What differs from run to run is replaced by a word.
+//! Provides a repository, an empty home and the built program. Values that differ from run to run are replaced by
+//! words.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use ralph_testkit::repo::{TestRepo, hermetic_command};
 
-/// A repository and a home nobody else uses.
+/// A repository and a home of its own.
 #[derive(Debug)]
 pub(crate) struct RepoFixture {
     pub(crate) repo: TestRepo,
@@ -33,24 +34,24 @@ impl fmt::Display for CliOutput {
 }
 
 impl RepoFixture {
-    /// A repository with one commit and no task.
+    /// Creates a repository with one commit and no task.
     pub(crate) fn new() -> Self {
         Self { repo: TestRepo::with_commit() }
     }
 
-    /// A repository with a small task that is ready to run, and a scripted model that fulfils it.
+    /// Creates a repository with a small task that is ready to run, and a scripted model that completes it.
     pub(crate) fn with_task() -> Self {
-        let stage = Self { repo: TestRepo::new() };
-        stage.repo.write("tests/one.sh", "test -f one.txt\n");
-        stage.repo.write("tests/two.sh", "grep -q two one.txt\n");
-        stage.repo.write("ralph_task.md", TASK);
-        stage.repo.commit("a task");
-        stage.config("models.yaml", MODELS);
-        stage.config("script.jsonl", SCRIPT);
-        stage
+        let fixture = Self { repo: TestRepo::new() };
+        fixture.repo.write("tests/one.sh", "test -f one.txt\n");
+        fixture.repo.write("tests/two.sh", "grep -q two one.txt\n");
+        fixture.repo.write("ralph_task.md", TASK);
+        fixture.repo.commit("a task");
+        fixture.config("models.yaml", MODELS);
+        fixture.config("script.jsonl", SCRIPT);
+        fixture
     }
 
-    /// Writes a file of the user's own configuration.
+    /// Writes a file of the user's configuration.
     pub(crate) fn config(&self, name: &str, text: &str) {
         let dir = self.repo.home().join(".config/ralph");
         std::fs::create_dir_all(&dir).unwrap();
@@ -61,7 +62,7 @@ impl RepoFixture {
         self.repo.home().join(".local/state/ralph")
     }
 
-    /// The ids of all runs, oldest first.
+    /// Returns the ids of all runs, oldest first.
     pub(crate) fn runs(&self) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.state().join("runs")) else { return Vec::new() };
         let mut ids: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -69,7 +70,7 @@ impl RepoFixture {
         ids
     }
 
-    /// Prepares the program, standing in the repository.
+    /// Returns a command for the program in the repository.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = hermetic_command(env!("CARGO_BIN_EXE_ralph"), &self.repo.home());
         command.env("TZ", "UTC").current_dir(self.repo.path()).args(args).stdin(Stdio::null());
@@ -80,12 +81,12 @@ impl RepoFixture {
         self.output_of(&self.command(args).output().unwrap())
     }
 
-    /// The same with variables set.
+    /// Runs the program with variables set.
     pub(crate) fn ralph_with(&self, env: &[(&str, &str)], args: &[&str]) -> CliOutput {
         self.output_of(&self.command(args).envs(env.iter().copied()).output().unwrap())
     }
 
-    /// The same from another folder beside the repository.
+    /// Runs the program in another folder beside the repository.
     pub(crate) fn ralph_in(&self, folder: &str, args: &[&str]) -> CliOutput {
         let dir = self.repo.home().join(folder);
         std::fs::create_dir_all(&dir).unwrap();

@@ -1,5 +1,5 @@
-//! Going on: after the sandbox or the run folder is gone, from an earlier iteration, from a dirty checkout, and through
-//! trouble with the provider.
+//! Tests resuming: after the sandbox or the run folder is gone, from an earlier iteration, from a dirty checkout, and
+//! through failures of the provider.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,8 @@ fn pause() -> Value {
     json!({"type": "pause", "reason": "a question"})
 }
 
-/// One box is done and handed over, then the run waits for a person; the rest comes in a later iteration.
+/// Returns a run in which one box is done and handed over and which then waits for the user; the rest comes in a later
+/// iteration.
 fn half_done(then: u32) -> RalphHarness {
     let ralph = RalphHarness::with_home(
         home_with_more_iterations(),
@@ -47,16 +48,16 @@ fn the_sandbox_is_gone() {
     let ralph = half_done(3);
     let sandbox = ralph.workspace().parent().expect("a sandbox").to_owned();
     fs::remove_dir_all(&sandbox).expect("it was there");
-    let said = ralph.ralph(&["resume", "@"]).expect_exit(1);
+    let output = ralph.ralph(&["resume", "@"]).expect_exit(1);
     let hint = format!("ralph resume --recreate {}", ralph.run_id());
-    assert!(said.stderr.contains("is gone") && said.stderr.contains(&format!("hint: {hint}")), "{}", said.stderr);
+    assert!(output.stderr.contains("is gone") && output.stderr.contains(&format!("hint: {hint}")), "{}", output.stderr);
     let words: Vec<&str> = hint.split(' ').skip(1).collect();
     ralph.ralph(&words).expect_exit(0);
     assert_succeeded(&ralph);
 }
 
 #[test]
-fn back_to_an_iteration() {
+fn rewind_to_an_iteration() {
     let ralph = RalphHarness::with_home(
         home_with_more_iterations(),
         &[
@@ -67,8 +68,8 @@ fn back_to_an_iteration() {
         ],
     );
     ralph.ralph(&["run"]).expect_exit(5);
-    let said = ralph.ralph(&["rewind", "@", "7"]).expect_exit(2);
-    assert!(said.stderr.contains("iteration 7"), "{}", said.stderr);
+    let output = ralph.ralph(&["rewind", "@", "7"]).expect_exit(2);
+    assert!(output.stderr.contains("iteration 7"), "{}", output.stderr);
     ralph.ralph(&["rewind", "@", "1"]).expect_exit(0);
     assert_eq!(fs::read_to_string(ralph.workspace().join("one.txt")).expect("a file"), "1\n");
     assert_eq!(ralph.show()["state"], "paused", "going back does not start a run");
@@ -78,7 +79,7 @@ fn back_to_an_iteration() {
 }
 
 #[test]
-fn what_held_is_proved_again_however_often_the_sandbox_is_made_anew() {
+fn verified_boxes_are_proved_again_in_every_recreated_sandbox() {
     let ralph = RalphHarness::with_home(
         home_with_more_iterations(),
         &[
@@ -105,12 +106,12 @@ fn the_run_folder_is_gone() {
     let sandbox = ralph.show()["sandbox"].as_str().expect("a name").to_owned();
     let id = ralph.run_id();
     fs::remove_dir_all(ralph.run_folder()).expect("it was there");
-    let said = ralph.ralph(&["adopt", &sandbox]).expect_exit(0);
-    assert!(said.stderr.contains(&format!("next: ralph resume {id}")), "{}", said.stderr);
+    let output = ralph.ralph(&["adopt", &sandbox]).expect_exit(0);
+    assert!(output.stderr.contains(&format!("next: ralph resume {id}")), "{}", output.stderr);
     let shown = ralph.show();
     assert_eq!((&shown["id"], &shown["recovered"], &shown["iteration"]), (&json!(id), &json!(true), &json!(2)));
     assert!((shown["cost_usd"].as_f64().expect("a number") - cost).abs() < 1e-9, "spend was forgotten");
-    assert_eq!(shown["boxes_verified"], 0, "what the sandbox says is only a claim");
+    assert_eq!(shown["boxes_verified"], 0, "the state in the sandbox is only a claim");
     ralph.ralph(&["resume", &id]).expect_exit(0);
     assert_succeeded(&ralph);
     ralph.ralph(&["adopt", &sandbox]).expect_exit(2);
@@ -128,13 +129,13 @@ fn a_dirty_checkout() {
         ralph.repo.write("more/untracked.txt", "mine\n");
         let before = ralph.snapshot_outside();
         let args = if include { vec!["run", "--include-dirty"] } else { vec!["run"] };
-        let said = ralph.ralph(&args).expect_exit(5);
-        let told = if include {
+        let output = ralph.ralph(&args).expect_exit(5);
+        let message = if include {
             "1 changed files of your checkout were taken along"
         } else {
             "1 changed and 2 untracked files"
         };
-        assert!(said.stderr.contains(told), "{}", said.stderr);
+        assert!(output.stderr.contains(message), "{}", output.stderr);
         let inside = |name: &str| fs::read_to_string(ralph.workspace().join(name)).ok();
         assert_eq!(inside("untracked.txt"), None);
         assert_eq!(inside("more/untracked.txt"), None);
@@ -161,7 +162,7 @@ fn an_uncommitted_task_is_the_first_commit() {
 
 const KEY: &str = "sk-lab-4f9Kq2Zt7Wm1Xc8Vb3Nn6Lp0Rd5Gh";
 
-/// A home whose model is a real server on a local port.
+/// A home whose model is a server on a local port.
 struct ProviderFixture {
     ralph: RalphHarness,
     server: FakeModelServer,
@@ -185,16 +186,16 @@ impl ProviderFixture {
         Self { ralph: RalphHarness::with_home(home, &[]), server, _runtime: runtime }
     }
 
-    /// Runs a command with the key; whatever happens, the key is nowhere afterwards.
+    /// Runs a command with the key, and checks that the key is in no file afterwards.
     #[track_caller]
     fn ralph(&self, args: &[&str]) -> crate::cli_harness::ProcessOutput {
-        let said = self.ralph.ralph_with(&[("LAB_KEY", KEY)], args);
-        assert!(!said.stdout.contains(KEY) && !said.stderr.contains(KEY), "{}{}", said.stdout, said.stderr);
+        let output = self.ralph.ralph_with(&[("LAB_KEY", KEY)], args);
+        assert!(!output.stdout.contains(KEY) && !output.stderr.contains(KEY), "{}{}", output.stdout, output.stderr);
         let mut with_key = Vec::new();
         files_with_key(&self.ralph.path(), &mut with_key);
         files_with_key(&self.ralph.repo.path(), &mut with_key);
         assert_eq!(with_key, Vec::<String>::new(), "the key was written down");
-        said
+        output
     }
 }
 
@@ -210,7 +211,7 @@ fn files_with_key(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// What the server says when all is well.
+/// Returns the server's answer without a failure.
 fn fine_answer(actions: &[Value]) -> ModelBehaviour {
     ModelBehaviour::ok(answer(actions, &BOTH_BOXES)["json"].to_string())
 }
@@ -218,46 +219,46 @@ fn fine_answer(actions: &[Value]) -> ModelBehaviour {
 #[test]
 fn a_refused_key() {
     let refused = ModelBehaviour::error(401, "invalid_api_key", &format!("Incorrect API key provided: {KEY}."));
-    let lab = ProviderFixture::new(vec![refused, fine_answer(&honest_actions())]);
-    let said = lab.ralph(&["run"]).expect_exit(4);
-    assert!(said.stderr.contains("auth"), "{}", said.stderr);
-    assert_eq!(lab.server.requests().len(), 1, "a refused key is not tried again");
-    lab.ralph(&["resume", "@"]).expect_exit(0);
-    assert_eq!(lab.ralph.show()["iteration"], 1, "trouble with the key used up an iteration");
+    let fixture = ProviderFixture::new(vec![refused, fine_answer(&honest_actions())]);
+    let output = fixture.ralph(&["run"]).expect_exit(4);
+    assert!(output.stderr.contains("auth"), "{}", output.stderr);
+    assert_eq!(fixture.server.requests().len(), 1, "a refused key is not tried again");
+    fixture.ralph(&["resume", "@"]).expect_exit(0);
+    assert_eq!(fixture.ralph.show()["iteration"], 1, "trouble with the key used up an iteration");
 }
 
 #[test]
 fn no_key_at_all() {
-    let lab = ProviderFixture::new(vec![fine_answer(&honest_actions())]);
-    let said = lab.ralph.ralph(&["run"]).expect_exit(4);
-    assert!(said.stderr.contains("LAB_KEY"), "{}", said.stderr);
-    assert!(!lab.ralph.state().join("runs").exists(), "a run was made");
+    let fixture = ProviderFixture::new(vec![fine_answer(&honest_actions())]);
+    let output = fixture.ralph.ralph(&["run"]).expect_exit(4);
+    assert!(output.stderr.contains("LAB_KEY"), "{}", output.stderr);
+    assert!(!fixture.ralph.state().join("runs").exists(), "a run was made");
 }
 
-/// Trouble that passes: the run succeeds in its only iteration.
+/// Checks that the run succeeds in its only iteration after temporary failures.
 #[track_caller]
 fn check_recovers(trouble: Vec<ModelBehaviour>) {
     let calls = trouble.len() + 1;
-    let lab = ProviderFixture::new(trouble.into_iter().chain([fine_answer(&honest_actions())]).collect());
-    lab.ralph(&["run"]).expect_exit(0);
-    assert_eq!(lab.server.requests().len(), calls);
-    assert_eq!(lab.ralph.show()["iteration"], 1);
-    let request = &lab.server.requests()[0];
+    let fixture = ProviderFixture::new(trouble.into_iter().chain([fine_answer(&honest_actions())]).collect());
+    fixture.ralph(&["run"]).expect_exit(0);
+    assert_eq!(fixture.server.requests().len(), calls);
+    assert_eq!(fixture.ralph.show()["iteration"], 1);
+    let request = &fixture.server.requests()[0];
     assert_eq!(request.header("authorization"), Some(format!("Bearer {KEY}").as_str()), "the provider got the key");
-    let warned = lab.ralph.events_of("log").iter().filter(|event| event["level"] == "warn").count();
-    // A slow machine has more to say.
-    assert!(warned >= calls - 1, "trouble is told");
+    let warned = fixture.ralph.events_of("log").iter().filter(|event| event["level"] == "warn").count();
+    // A slow machine may log more warnings.
+    assert!(warned >= calls - 1, "failures are reported");
 }
 
 #[test]
-fn a_limit_with_a_time() {
+fn a_rate_limit_with_a_retry_time() {
     let began = std::time::Instant::now();
     check_recovers(vec![ModelBehaviour::rate_limited("1")]);
     assert!(began.elapsed() >= Duration::from_secs(1), "the provider asked to wait");
 }
 
 #[test]
-fn a_server_in_trouble() {
+fn a_server_with_temporary_errors() {
     check_recovers(vec![ModelBehaviour::status(500), ModelBehaviour::html(502)]);
 }
 
@@ -267,23 +268,23 @@ fn a_server_that_hangs() {
 }
 
 #[test]
-fn a_server_that_stays_in_trouble() {
-    let lab = ProviderFixture::new(vec![
+fn a_server_with_lasting_errors() {
+    let fixture = ProviderFixture::new(vec![
         ModelBehaviour::error(400, "invalid_request_error", "no such thing"),
         fine_answer(&honest_actions()),
     ]);
-    let said = lab.ralph(&["run"]).expect_exit(5);
-    assert!(said.stderr.contains("provider trouble"), "{}", said.stderr);
-    lab.ralph(&["resume", "@"]).expect_exit(0);
-    assert_eq!(lab.ralph.show()["iteration"], 1);
+    let output = fixture.ralph(&["run"]).expect_exit(5);
+    assert!(output.stderr.contains("provider trouble"), "{}", output.stderr);
+    fixture.ralph(&["resume", "@"]).expect_exit(0);
+    assert_eq!(fixture.ralph.show()["iteration"], 1);
 }
 
 #[test]
 fn the_key_is_not_in_the_sandbox() {
     let mut actions = vec![run("env; env > .ralph/env")];
     actions.extend(honest_actions());
-    let lab = ProviderFixture::new(vec![fine_answer(&actions)]);
-    lab.ralph(&["run", "--keep-sandbox"]).expect_exit(0);
-    let env = fs::read_to_string(lab.ralph.workspace().join(".ralph/env")).expect("a file");
+    let fixture = ProviderFixture::new(vec![fine_answer(&actions)]);
+    fixture.ralph(&["run", "--keep-sandbox"]).expect_exit(0);
+    let env = fs::read_to_string(fixture.ralph.workspace().join(".ralph/env")).expect("a file");
     assert!(!env.contains("LAB_KEY"), "{env}");
 }

@@ -1,4 +1,4 @@
-//! What a run looks like from outside, in good times: text for people, JSON for programs, the state afterwards.
+//! Tests the output of successful runs: text for people, JSON for programs, the state afterwards.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Stdio;
@@ -9,13 +9,13 @@ use crate::repo_fixture::RepoFixture;
 
 #[test]
 fn a_run_and_everything_about_it() {
-    let stage = RepoFixture::with_task();
-    assert_snapshot!(stage.ralph(&["lint"]), @"
+    let fixture = RepoFixture::with_task();
+    assert_snapshot!(fixture.ralph(&["lint"]), @"
     exit 0
     --- stderr
     ✓ ralph_task.md is ready to run
     ");
-    assert_snapshot!(stage.ralph(&["run"]), @"
+    assert_snapshot!(fixture.ralph(&["run"]), @"
     exit 0
     --- stderr
     TIME run RUN1 · Write one file · branch ralph/small-001/write-one-file
@@ -49,7 +49,7 @@ fn a_run_and_everything_about_it() {
     TIME ✓ succeeded: every box was proved again on the pushed commit
              next: ralph diff RUN1, then merge ralph/small-001/write-one-file
     ");
-    let shown = stage.ralph(&["show", "@"]).to_string();
+    let shown = fixture.ralph(&["show", "@"]).to_string();
     let (shown, receipt) = shown.split_once("  ## Receipt").unwrap();
     assert!(receipt.contains("\"signature\""), "{receipt}");
     assert_snapshot!(shown, @"
@@ -101,20 +101,20 @@ fn a_run_and_everything_about_it() {
       - `one.txt` +2 -0
       - `ralph_task.md` +2 -2
     ");
-    assert_snapshot!(stage.ralph(&["diff", "@", "--stat"]), @"
+    assert_snapshot!(fixture.ralph(&["diff", "@", "--stat"]), @"
     exit 0
     --- stdout
         +2     -0  one.txt
         +2     -2  ralph_task.md
     ");
-    assert_snapshot!(stage.ralph(&["diff", "@", "--iteration", "9"]), @"
+    assert_snapshot!(fixture.ralph(&["diff", "@", "--iteration", "9"]), @"
     exit 1
     --- stderr
     ralph: iteration 9 of run `RUN1` handed over nothing
 
     hint: ralph logs RUN1
     ");
-    assert_snapshot!(stage.ralph(&["verify", "@"]), @"
+    assert_snapshot!(fixture.ralph(&["verify", "@"]), @"
     exit 0
     --- stdout
     same  exit 0 then, 0 now  test M1.2  sh tests/two.sh
@@ -126,60 +126,60 @@ fn a_run_and_everything_about_it() {
     signature holds; signed by this installation (SHA…)
     proved again
     ");
-    assert_snapshot!(stage.ralph(&["sandbox", "ls"]), @"
+    assert_snapshot!(fixture.ralph(&["sandbox", "ls"]), @"
     exit 0
     --- stderr
     no sandboxes
     ");
     for args in [&["pause", "@"][..], &["stop", "@"], &["rotate", "@"], &["note", "@", "x"], &["guardrail", "@", "x"]] {
-        let said = stage.ralph(args);
+        let output = fixture.ralph(args);
         let want = format!(
             "ralph: run `RUN1` cannot do `{}`: it has succeeded\n\nhint: ralph show RUN1\n",
             args.first().unwrap()
         );
-        assert_eq!((said.code, said.stderr), (2, want));
+        assert_eq!((output.code, output.stderr), (2, want));
     }
-    assert_snapshot!(stage.ralph(&["resume", "@"]), @"
+    assert_snapshot!(fixture.ralph(&["resume", "@"]), @"
     exit 1
     --- stderr
-    ralph: run `RUN1` cannot go on: it has succeeded
+    ralph: run `RUN1` cannot continue: it has succeeded
 
     hint: ralph diff RUN1
     ");
-    assert_snapshot!(stage.ralph(&["rewind", "@", "1"]), @"
+    assert_snapshot!(fixture.ralph(&["rewind", "@", "1"]), @"
     exit 2
     --- stderr
     ralph: run `RUN1` cannot go back to iteration 1: it has succeeded
 
     hint: ralph logs RUN1
     ");
-    let followed = stage.ralph(&["logs", "-f", "@"]);
-    assert_eq!(followed, stage.ralph(&["logs", "@"]), "a run that rests is not waited for");
-    let again = stage.ralph(&["run", "--json"]);
+    let followed = fixture.ralph(&["logs", "-f", "@"]);
+    assert_eq!(followed, fixture.ralph(&["logs", "@"]), "a run that rests is not waited for");
+    let again = fixture.ralph(&["run", "--json"]);
     assert_eq!(again.code, 0);
     assert!(again.stdout.contains("ralph/small-001/write-one-file-v2"), "{again}");
-    let wanted = stage.runs().first().unwrap().get(..1).unwrap().to_owned();
-    let said = stage.ralph(&["show", &wanted]);
-    assert_eq!(said.code, 2);
-    assert_eq!(said.stderr, format!("ralph: `{wanted}` could mean RUN1, RUN2\n\nhint: ralph show RUN1\n"));
+    let wanted = fixture.runs().first().unwrap().get(..1).unwrap().to_owned();
+    let output = fixture.ralph(&["show", &wanted]);
+    assert_eq!(output.code, 2);
+    assert_eq!(output.stderr, format!("ralph: `{wanted}` could mean RUN1, RUN2\n\nhint: ralph show RUN1\n"));
 }
 
-/// With `--json`, stdout is one object, or one event a line, whatever else is said.
+/// With `--json`, stdout is one object, or one event per line, whatever else is printed.
 #[test]
 fn json() {
-    let stage = RepoFixture::with_task();
-    let run = stage.ralph(&["run", "--json"]);
+    let fixture = RepoFixture::with_task();
+    let run = fixture.ralph(&["run", "--json"]);
     let events: Vec<serde_json::Value> = run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let numbers: Vec<_> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>());
     assert_eq!(events.last().unwrap()["type"], "run-finished");
     assert_eq!(run.stderr, "");
-    let local = stage.ralph(&["sandbox", "exec", "--backend", "local", "--", "true"]);
+    let local = fixture.ralph(&["sandbox", "exec", "--backend", "local", "--", "true"]);
     assert!(
         local.stderr.starts_with("! backend local does NOT isolate: commands run on this machine as you"),
         "{local}"
     );
-    assert_eq!(stage.ralph(&["logs", "@", "--json"]).stdout, run.stdout);
+    assert_eq!(fixture.ralph(&["logs", "@", "--json"]).stdout, run.stdout);
     for (args, key) in [
         (&["ls"][..], "runs"),
         (&["show", "@"], "branch"),
@@ -197,174 +197,175 @@ fn json() {
     ] {
         let mut args = args.to_vec();
         args.push("--json");
-        let said = stage.ralph(&args);
+        let output = fixture.ralph(&args);
         let value: serde_json::Value =
-            serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
-        assert_eq!((said.code, value.get(key).is_some()), (0, true), "{args:?}: {said}");
+            serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output}"));
+        assert_eq!((output.code, value.get(key).is_some()), (0, true), "{args:?}: {output}");
         if key != "properties" {
             assert_eq!(value["format"], 1, "{args:?}");
         }
     }
 }
 
-/// The reader of a run's output may go away: the run is put down properly and can go on.
+/// When the reader of a run's output closes it, the run is saved properly and can be resumed.
 #[test]
-fn a_reader_that_goes_away() {
-    let stage = RepoFixture::with_task();
-    let mut child = stage.command(&["run", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+fn a_closed_output_saves_the_run() {
+    let fixture = RepoFixture::with_task();
+    let mut child = fixture.command(&["run", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
     assert!(first.contains("run-started"), "{first}");
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
-    assert!(said.contains("nobody reads the output any more"), "{said}");
-    let list = stage.ralph(&["ls"]);
+    let mut output = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut output).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{output}");
+    assert!(output.contains("the output was closed"), "{output}");
+    let list = fixture.ralph(&["ls"]);
     assert!(list.stdout.contains("paused"), "{list}");
-    assert_eq!(stage.ralph(&["resume", "@"]).code, 0);
-    let mut child = stage.command(&["logs", "@"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    assert_eq!(fixture.ralph(&["resume", "@"]).code, 0);
+    let mut child = fixture.command(&["logs", "@"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(0), ""), "a closed pipe is no error");
+    let mut output = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut output).unwrap();
+    assert_eq!((child.wait().unwrap().code(), output.as_str()), (Some(0), ""), "a closed pipe is no error");
 }
 
-/// A run whose process died says so, and the command it names takes it up.
+/// A run whose process died is shown as crashed, and the command it names resumes it.
 #[test]
 fn a_run_that_crashed() {
-    let stage = RepoFixture::with_task();
-    stage.config("script.jsonl", "{\"format\": 1}\n{\"json\": {\"summary\": \"wait\", \"actions\": [{\"type\": \"run\", \"command\": \"sleep 600\"}], \"claims\": {\"checkboxes_checked\": [], \"milestones_completed\": []}}, \"repeat\": true}\n");
-    let mut child = stage.command(&["run", "--json"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let fixture = RepoFixture::with_task();
+    fixture.config("script.jsonl", "{\"format\": 1}\n{\"json\": {\"summary\": \"wait\", \"actions\": [{\"type\": \"run\", \"command\": \"sleep 600\"}], \"claims\": {\"checkboxes_checked\": [], \"milestones_completed\": []}}, \"repeat\": true}\n");
+    let mut child = fixture.command(&["run", "--json"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("action-started")));
-    let held = stage.ralph(&["sandbox", "rm", "agent-loop-actions-ralph-small-001-write-one-file"]);
+    let held = fixture.ralph(&["sandbox", "rm", "agent-loop-actions-ralph-small-001-write-one-file"]);
     assert_eq!((held.code, held.stderr.contains("hint: ralph stop RUN1")), (2, true), "{held}");
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_snapshot!(stage.ralph(&["show", "@"]).stdout.lines().take(2).collect::<Vec<_>>().join("\n"), @"
+    assert_snapshot!(fixture.ralph(&["show", "@"]).stdout.lines().take(2).collect::<Vec<_>>().join("\n"), @"
     Write one file · crashed: its process ended without a word
     next: ralph resume RUN1
     ");
-    assert!(stage.ralph(&["ls"]).stdout.contains(" crashed "));
-    let stopped = stage.ralph(&["stop", "@"]);
+    assert!(fixture.ralph(&["ls"]).stdout.contains(" crashed "));
+    let stopped = fixture.ralph(&["stop", "@"]);
     assert_eq!((stopped.code, stopped.stderr.as_str()), (0, "run RUN1 is stopped; its commits are kept\n"));
 }
 
 #[test]
 fn receipts() {
-    let stage = RepoFixture::with_task();
-    assert_eq!(stage.ralph(&["run"]).code, 0);
-    let path = stage.state().join("runs").join(stage.runs().first().unwrap()).join("receipt.json");
+    let fixture = RepoFixture::with_task();
+    assert_eq!(fixture.ralph(&["run"]).code, 0);
+    let path = fixture.state().join("runs").join(fixture.runs().first().unwrap()).join("receipt.json");
     let good = std::fs::read_to_string(path).unwrap();
-    stage.repo.write("bad.json", good.replacen("\"code\": 0", "\"code\": 1", 1));
-    assert_snapshot!(stage.ralph(&["verify", "bad.json"]), @"
+    fixture.repo.write("bad.json", good.replacen("\"code\": 0", "\"code\": 1", 1));
+    assert_snapshot!(fixture.ralph(&["verify", "bad.json"]), @"
     exit 1
     --- stderr
     ralph: the receipt cannot be trusted: its signature does not match what it says
 
     hint: get the receipt again from where it was made
     ");
-    stage.repo.write("text.json", "no receipt");
-    assert_eq!(stage.ralph(&["verify", "text.json"]).code, 1);
-    stage.repo.write("good.json", &good);
-    assert_eq!(stage.ralph(&["verify", "good.json"]).code, 0);
-    // Somebody else's receipt brings somebody else's commands.
-    let home = stage.repo.home().join("other");
+    fixture.repo.write("text.json", "no receipt");
+    assert_eq!(fixture.ralph(&["verify", "text.json"]).code, 1);
+    fixture.repo.write("good.json", &good);
+    assert_eq!(fixture.ralph(&["verify", "good.json"]).code, 0);
+    // A receipt of another installation has commands that are not trusted.
+    let home = fixture.repo.home().join("other");
     let other = [("HOME", home.to_str().unwrap())];
     let key = ralph_engine::receipt::read(&good).unwrap().key;
-    let said = stage.ralph_with(&other, &["verify", "good.json"]);
-    assert_eq!(said.code, 5, "a cage holds them, and nobody vouches for them: {}", said.stderr);
-    assert!(said.stderr.contains("signed by a key this installation does not know"), "{}", said.stderr);
-    assert_eq!(stage.ralph_with(&other, &["verify", "good.json", "--backend", "local", "--key", &key]).code, 0);
-    assert_eq!(stage.ralph(&["verify", "good.json", "--key", &key.replace(['0', '1', '2'], "f")]).code, 1);
-    let receipt = stage.repo.home().join("good.json");
+    let output = fixture.ralph_with(&other, &["verify", "good.json"]);
+    assert_eq!(output.code, 5, "a cage confines them, and their signer is unknown: {}", output.stderr);
+    assert!(output.stderr.contains("signed by a key this installation does not know"), "{}", output.stderr);
+    assert_eq!(fixture.ralph_with(&other, &["verify", "good.json", "--backend", "local", "--key", &key]).code, 0);
+    assert_eq!(fixture.ralph(&["verify", "good.json", "--key", &key.replace(['0', '1', '2'], "f")]).code, 1);
+    let receipt = fixture.repo.home().join("good.json");
     std::fs::write(&receipt, good).unwrap();
     let args = ["verify", receipt.to_str().unwrap(), "--backend", "local"];
-    let said = stage.output_of(&stage.command(&args).current_dir(stage.repo.home()).envs(other).output().unwrap());
-    assert_snapshot!(said.stderr.lines().skip_while(|line| !line.starts_with("ralph:")).collect::<Vec<_>>().join("\n"), @"
+    let output =
+        fixture.output_of(&fixture.command(&args).current_dir(fixture.repo.home()).envs(other).output().unwrap());
+    assert_snapshot!(output.stderr.lines().skip_while(|line| !line.starts_with("ralph:")).collect::<Vec<_>>().join("\n"), @"
     ralph: commit `SHA` of the receipt is in no repository here
 
     hint: go to the repository, then: git fetch origin ralph/small-001/write-one-file
     ");
-    assert_eq!(said.code, 1);
+    assert_eq!(output.code, 1);
 }
 
 #[test]
 fn receipts_that_prove_nothing() {
-    let stage = RepoFixture::with_task();
-    assert_eq!(stage.ralph(&["run"]).code, 0);
-    let path = stage.state().join("runs").join(stage.runs().first().unwrap()).join("receipt.json");
+    let fixture = RepoFixture::with_task();
+    assert_eq!(fixture.ralph(&["run"]).code, 0);
+    let path = fixture.state().join("runs").join(fixture.runs().first().unwrap()).join("receipt.json");
     let good = ralph_engine::receipt::read(&std::fs::read_to_string(path).unwrap()).unwrap().body;
     let test = good.checks.iter().find(|check| check.proves.contains(&"test".to_owned())).unwrap().clone();
     let keys = tempfile::tempdir().unwrap();
     let key = ralph_engine::receipt::SigningKey::load_or_create(&keys.path().join("key")).unwrap();
     let failed = ralph_core::receipt::ReceiptCheck { command: "false".to_owned(), code: 1, ..test.clone() };
     let other = ralph_core::receipt::ReceiptCheck { proves: vec!["M1.1".to_owned()], ..test };
-    for (checks, told) in [
+    for (checks, message) in [
         (vec![], "not proved: it holds no check"),
-        (vec![failed], "not proved: a check of it failed when it was signed"),
-        (vec![other], "not proved: none of its checks is that of a test command"),
+        (vec![failed], "not proved: one of its checks failed when it was signed"),
+        (vec![other], "not proved: none of its checks runs a test command"),
     ] {
         let forged = key.sign(ralph_core::receipt::ReceiptBody { checks, ..good.clone() });
-        stage.repo.write("forged.json", serde_json::to_string(&forged).unwrap());
-        let said = stage.ralph(&["verify", "forged.json", "--key", &key.public()]);
-        assert_eq!(said.code, 1, "{}", said.stderr);
-        assert!(said.stderr.contains(told), "{}", said.stderr);
-        assert_eq!(stage.ralph(&["verify", "forged.json", "--json"]).code, 1);
+        fixture.repo.write("forged.json", serde_json::to_string(&forged).unwrap());
+        let output = fixture.ralph(&["verify", "forged.json", "--key", &key.public()]);
+        assert_eq!(output.code, 1, "{}", output.stderr);
+        assert!(output.stderr.contains(message), "{}", output.stderr);
+        assert_eq!(fixture.ralph(&["verify", "forged.json", "--json"]).code, 1);
     }
 }
 
 #[test]
 fn sandboxes() {
-    let stage = RepoFixture::with_task();
-    assert_eq!(stage.ralph(&["run", "--max-iterations", "1"]).code, 3);
-    assert_snapshot!(stage.ralph(&["sandbox", "ls"]), @"
+    let fixture = RepoFixture::with_task();
+    assert_eq!(fixture.ralph(&["run", "--max-iterations", "1"]).code, 3);
+    assert_snapshot!(fixture.ralph(&["sandbox", "ls"]), @"
     exit 0
     --- stdout
     SANDBOX                                            BACKEND   FOR   RUN           STATE
     agent-loop-actions-ralph-small-001-write-one-file  embedded  work  RUN1  failed
     ");
-    assert_snapshot!(stage.ralph(&["sandbox", "prune"]), @"
+    assert_snapshot!(fixture.ralph(&["sandbox", "prune"]), @"
     exit 0
     --- stderr
-    nothing to remove: every sandbox belongs to a run that can go on
+    nothing to remove: every sandbox belongs to a run that can be resumed
     ");
     let name = "agent-loop-actions-ralph-small-001-write-one-file";
-    assert_snapshot!(stage.ralph(&["sandbox", "rm", name]), @"
+    assert_snapshot!(fixture.ralph(&["sandbox", "rm", name]), @"
     exit 0
     --- stderr
     sandbox agent-loop-actions-ralph-small-001-write-one-file is removed
-    next: ralph resume --recreate RUN1, to go on from what it handed over
+    next: ralph resume --recreate RUN1, to continue from what it handed over
     ");
-    assert_snapshot!(stage.ralph(&["note", "@", "hello"]), @"
+    assert_snapshot!(fixture.ralph(&["note", "@", "hello"]), @"
     exit 1
     --- stderr
-    ralph: run `RUN1` cannot go on: its sandbox `agent-loop-actions-ralph-small-001-write-one-file` is gone
+    ralph: run `RUN1` cannot continue: its sandbox `agent-loop-actions-ralph-small-001-write-one-file` is gone
 
     hint: ralph resume --recreate RUN1
     ");
-    assert_snapshot!(stage.ralph(&["resume", "@", "--add-iterations", "3"]), @"
+    assert_snapshot!(fixture.ralph(&["resume", "@", "--add-iterations", "3"]), @"
     exit 1
     --- stderr
-    ralph: run `RUN1` cannot go on: its sandbox `agent-loop-actions-ralph-small-001-write-one-file` is gone
+    ralph: run `RUN1` cannot continue: its sandbox `agent-loop-actions-ralph-small-001-write-one-file` is gone
 
     hint: ralph resume --recreate RUN1
     ");
-    assert_eq!(stage.ralph(&["resume", "@", "--add-iterations", "3", "--recreate"]).code, 0);
-    let shown = stage.ralph(&["show", "@"]).stdout;
+    assert_eq!(fixture.ralph(&["resume", "@", "--add-iterations", "3", "--recreate"]).code, 0);
+    let shown = fixture.ralph(&["show", "@"]).stdout;
     assert!(shown.contains("  iterations    2 of 4\n"), "a refused resume raised the budget too: {shown}");
-    assert_eq!(stage.ralph(&["run", "--keep-sandbox"]).code, 0);
-    assert_snapshot!(stage.ralph(&["sandbox", "prune", "--dry-run"]), @"
+    assert_eq!(fixture.ralph(&["run", "--keep-sandbox"]).code, 0);
+    assert_snapshot!(fixture.ralph(&["sandbox", "prune", "--dry-run"]), @"
     exit 0
     --- stdout
     would remove agent-loop-actions-ralph-small-001-write-one-file-v2: run `RUN2` is not kept
     ");
-    assert_snapshot!(stage.ralph(&["prune-sandboxes"]), @"
+    assert_snapshot!(fixture.ralph(&["prune-sandboxes"]), @"
     exit 0
     --- stdout
     removed agent-loop-actions-ralph-small-001-write-one-file-v2: run `RUN2` is not kept
     ");
-    assert_snapshot!(stage.ralph(&["sandbox", "ls"]), @"
+    assert_snapshot!(fixture.ralph(&["sandbox", "ls"]), @"
     exit 0
     --- stderr
     no sandboxes
@@ -373,10 +374,10 @@ fn sandboxes() {
 
 #[test]
 fn colours() {
-    let stage = RepoFixture::with_task();
-    stage.ralph(&["run", "--max-iterations", "1"]);
+    let fixture = RepoFixture::with_task();
+    fixture.ralph(&["run", "--max-iterations", "1"]);
     let coloured = |env: &[(&str, &str)], args: &[&str]| {
-        let output = stage.command(args).envs(env.iter().copied()).output().unwrap();
+        let output = fixture.command(args).envs(env.iter().copied()).output().unwrap();
         output.stdout.contains(&0x1b)
     };
     assert!(!coloured(&[], &["ls"]), "a pipe");

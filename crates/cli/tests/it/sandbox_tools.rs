@@ -1,8 +1,8 @@
-//! Real tools in the default sandbox, through the real program: what a person's task needs on the first evening.
+//! Tests real tools in the default sandbox, through the real program: what a user's first task needs.
 
 use std::process::{Command, Stdio};
 
-/// Runs a line in a throw-away sandbox with this machine's own toolchains.
+/// Runs a shell line in a temporary sandbox with this machine's toolchains.
 #[track_caller]
 fn run_in_sandbox(args: &[&str], line: &str) -> (Option<i32>, String) {
     let state = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ fn a_host_that_is_not_allowed() {
         except Exception as e: print(getattr(e, \"code\", e))'";
     let (_, text) = run_in_sandbox(&["--allow-host", "example.org"], ask);
     assert!(text.contains("403"), "{text}");
-    // Without any door there is nobody to ask.
+    // Without an egress proxy nothing answers.
     let (_, text) = run_in_sandbox(&[], ask);
     assert!(!text.contains("403") && !text.contains("200"), "{text}");
 }
@@ -110,9 +110,9 @@ fn selftest_and_doctor() {
         (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned())
     };
     let (code, text) = ralph(&["selftest", "--json"]);
-    let told: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((code, &told["passed"]), (Some(0), &true.into()), "{text}");
-    assert!(told["tried"].as_array().unwrap().iter().all(|one| one["outcome"] == "passed"), "{text}");
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, &report["passed"]), (Some(0), &true.into()), "{text}");
+    assert!(report["tried"].as_array().unwrap().iter().all(|one| one["outcome"] == "passed"), "{text}");
     let before = walk(&state.path().join("state"));
     let (code, text) = ralph(&["doctor"]);
     assert_eq!(code, Some(0), "{text}");

@@ -1,5 +1,5 @@
-//! `ralph sandbox exec` seen from outside while it runs: its processes, their environments and memory, and every file
-//! they can write. Used to look for a secret that must not be there.
+//! Inspects `ralph sandbox exec` from outside while it runs: its processes, their environments and memory, and every
+//! file they can write. Used to search for a secret that must not be there.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use ralph_testkit::home::TestHome;
 /// Long enough for a large program on a slow machine.
 const TIMEOUT: Duration = Duration::from_mins(4);
 
-/// Where nothing may be missing, what could not be done is a failure; elsewhere it is said.
+/// Reports a test that could not run: in CI it is a failure, elsewhere a message.
 #[track_caller]
 #[expect(clippy::print_stderr, reason = "a test that did not try something must not look like one that did")]
 pub(crate) fn report_not_run(what: &str) {
@@ -31,7 +31,7 @@ pub(crate) struct SandboxExecOutput {
     pub(crate) stderr: String,
 }
 
-/// A line that runs in a sandbox of its own; at its end it waits to be released.
+/// A shell line that runs in a sandbox of its own; at its end it waits to be released.
 #[derive(Debug)]
 pub(crate) struct SandboxExecProcess {
     child: Child,
@@ -41,7 +41,7 @@ pub(crate) struct SandboxExecProcess {
 
 impl Drop for SandboxExecProcess {
     fn drop(&mut self) {
-        // It has mostly ended by then.
+        // It has usually ended by then.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -50,7 +50,7 @@ impl Drop for SandboxExecProcess {
 impl SandboxExecProcess {
     pub(crate) fn start(home: &TestHome, env: &[(&str, String)], args: &[&str], line: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // The gate is bounded, so that nothing is left when a test dies.
+        // The wait is bounded, so that nothing is left over when a test dies.
         let gate =
             "code=$?; : > .ended; n=0; while [ ! -e .released ] && [ $n -lt 600 ]; do sleep 0.1; n=$((n+1)); done";
         let line = format!("{line}\n{gate}; exit $code");
@@ -67,32 +67,32 @@ impl SandboxExecProcess {
         String::from_utf8_lossy(&fs::read(self.folder.path().join(name)).unwrap()).into_owned()
     }
 
-    /// The folder of its sandbox.
+    /// Returns the folder of its sandbox.
     fn sandbox_dir(&self) -> Option<PathBuf> {
         sandbox_dir(&self.state)
     }
 
-    /// Waits for something that happens while it runs.
+    /// Waits for a condition that holds while it runs.
     #[track_caller]
     pub(crate) fn wait_until(&mut self, what: &str, mut holds: impl FnMut() -> bool) {
         let deadline = Instant::now() + TIMEOUT;
         while !holds() {
             let over = self.child.try_wait().unwrap();
-            let told = || format!("{}\n{}", self.text("out"), self.text("err"));
-            assert!(over.is_none(), "it ended before {what}: {over:?}\n{}", told());
-            assert!(Instant::now() < deadline, "waited in vain for {what}\n{}", told());
+            let streams = || format!("{}\n{}", self.text("out"), self.text("err"));
+            assert!(over.is_none(), "it ended before {what}: {over:?}\n{}", streams());
+            assert!(Instant::now() < deadline, "waited in vain for {what}\n{}", streams());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Waits until the line has ended; its sandbox is still there.
+    /// Waits until the line has ended; its sandbox still exists.
     #[track_caller]
     pub(crate) fn await_end(&mut self) {
         let mark = self.sandbox_dir().expect("a sandbox").join("workspace/.ended");
         self.wait_until("the end of the line", || mark.exists());
     }
 
-    /// Lets it go, and waits until nothing is left.
+    /// Releases it, and waits until it has ended.
     #[track_caller]
     pub(crate) fn release(mut self) -> SandboxExecOutput {
         fs::write(self.sandbox_dir().expect("a sandbox").join("workspace/.released"), "").unwrap();
@@ -106,7 +106,7 @@ impl SandboxExecProcess {
         }
     }
 
-    /// Every process of the cage, its own init too.
+    /// Returns every process of the cage, including its init.
     fn processes(&self) -> Vec<PathBuf> {
         let name = self.sandbox_dir().expect("a sandbox").file_name().unwrap().to_string_lossy().into_owned();
         let mark = format!("RALPH_SANDBOX={name}");
@@ -123,7 +123,7 @@ impl SandboxExecProcess {
         all.into_iter().filter(|path| space(path).is_some_and(|one| spaces.contains(&one))).collect()
     }
 
-    /// Returns a file of the workspace, as soon as it is there.
+    /// Returns a file of the workspace, as soon as it exists.
     #[track_caller]
     pub(crate) fn await_file(&mut self, name: &str) -> String {
         let mut text = String::new();
@@ -137,8 +137,8 @@ impl SandboxExecProcess {
         text
     }
 
-    /// Looks for a secret in the environment and the memory of every process. What must be there, in the process of that
-    /// name at least, is looked for as well: a search that finds nothing at all proves nothing.
+    /// Searches for a secret in the environment and the memory of every process. As a control, it also searches for a
+    /// text that must be in the memory of the process named `who`: a search that finds nothing at all proves nothing.
     #[track_caller]
     pub(crate) fn search_memory(&self, secret: &SecretPattern, there: &SecretPattern, who: &str) {
         let (mut found, mut control, mut refused) = (Vec::new(), Vec::new(), Vec::new());
@@ -158,7 +158,7 @@ impl SandboxExecProcess {
             });
             match searched {
                 Ok(()) => (),
-                // It ended meanwhile.
+                // The process ended meanwhile.
                 Err(_) if has_exited(process) => (),
                 Err(error) => refused.push(format!("{id}: {error}")),
             }
@@ -168,11 +168,12 @@ impl SandboxExecProcess {
             assert!(!rustix::process::geteuid().is_root(), "root could not search {processes:?}: {refused:?}");
             report_not_run(&format!("memory of the cage was not searched for the key, this user may not: {refused:?}"));
         } else {
-            assert!(control.iter().any(|name| name == who), "the stand-in is not in `{who}`, only in {control:?}");
+            assert!(control.iter().any(|name| name == who), "the phantom is not in `{who}`, only in {control:?}");
         }
     }
 
-    /// Looks for a secret in every file that the cage can write, on disk and in memory, and in all that ralph keeps.
+    /// Searches for a secret in every file that the cage can write, on disk and in memory, and in all that ralph
+    /// stores.
     pub(crate) fn search_files(&self, secret: &SecretPattern) -> Vec<String> {
         let mut found = Vec::new();
         secret.search_folder(&self.state, &mut found);
@@ -194,7 +195,7 @@ fn sandbox_dir(state: &Path) -> Option<PathBuf> {
     boxes.flatten().map(|entry| entry.path()).find(|path| path.is_dir())
 }
 
-/// A process that has ended has no program any more, though it may still be listed.
+/// Returns whether a process has ended: it may still be listed, but has no program any more.
 fn has_exited(process: &Path) -> bool {
     fs::read_link(process.join("exe")).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
@@ -204,7 +205,7 @@ fn environment(process: &Path) -> Vec<String> {
     bytes.split(|byte| *byte == 0).map(|pair| String::from_utf8_lossy(pair).into_owned()).collect()
 }
 
-/// Where a process can write, as seen from outside: every mount that is not read-only and holds files.
+/// Returns where a process can write, as seen from outside: every mount that is not read-only and has files.
 fn writable_mounts(process: &Path) -> Vec<PathBuf> {
     let mounts = fs::read_to_string(process.join("mountinfo")).unwrap_or_default();
     let mut places = Vec::new();
@@ -221,7 +222,7 @@ fn writable_mounts(process: &Path) -> Vec<PathBuf> {
     places
 }
 
-/// Hands over all memory of a process that is there, in runs of pages; runs overlap by as much as a needle is long.
+/// Passes all present memory of a process to `each`, in runs of pages that overlap by the length of the pattern.
 fn each_page_run(process: &Path, overlap: usize, mut each: impl FnMut(u64, &[u8])) -> io::Result<()> {
     const PAGE: u64 = 4096;
     const RUN: usize = 1 << 20;
@@ -242,7 +243,7 @@ fn each_page_run(process: &Path, overlap: usize, mut each: impl FnMut(u64, &[u8]
             let wanted = &mut entries[..usize::try_from(count * 8).unwrap()];
             pages.read_exact_at(wanted, at / PAGE * 8)?;
             for (n, entry) in wanted.as_chunks::<8>().0.iter().enumerate() {
-                // In memory or swapped out; what is neither was never touched.
+                // In memory or swapped out; other pages were never touched.
                 if u64::from_ne_bytes(*entry) >> 62 == 0 {
                     continue;
                 }
@@ -254,7 +255,7 @@ fn each_page_run(process: &Path, overlap: usize, mut each: impl FnMut(u64, &[u8]
                 }
                 let old = buffer.len();
                 buffer.resize(old + 4096, 0);
-                // A page may go at any time, and some belong to devices.
+                // A page may disappear at any time, and some belong to devices.
                 if memory.read_exact_at(&mut buffer[old..], page).is_err() {
                     buffer.truncate(old);
                     buffer.extend([0; 4096]);
@@ -272,7 +273,7 @@ fn parse_hex(hex: &str) -> u64 {
     u64::from_str_radix(hex, 16).unwrap()
 }
 
-/// A text that is looked for, as it is and as programs keep texts in memory.
+/// A text to search for, plain and in the encodings in which programs keep text in memory.
 #[derive(Debug)]
 pub(crate) struct SecretPattern(Vec<Vec<u8>>);
 
@@ -290,7 +291,7 @@ impl SecretPattern {
         self.0.iter().any(|form| contains(bytes, form))
     }
 
-    /// Looks into every file below a folder and into their names.
+    /// Searches every file below a folder, and their names.
     pub(crate) fn search_folder(&self, folder: &Path, found: &mut Vec<String>) {
         let mut open = vec![folder.to_owned()];
         while let Some(path) = open.pop() {
@@ -314,7 +315,7 @@ impl SecretPattern {
     }
 }
 
-/// Horspool's search: what a test reads is large, and most of it need not be looked at.
+/// Searches with Horspool's algorithm: the input is large, and most of it can be skipped.
 fn contains(bytes: &[u8], form: &[u8]) -> bool {
     let Some(last) = form.len().checked_sub(1) else { return true };
     let mut shift = [form.len(); 256];

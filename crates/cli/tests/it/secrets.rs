@@ -1,4 +1,5 @@
-//! `ralph secret` as people and scripts meet it: against a server on the loopback, with a keyring that is a program.
+//! Tests `ralph secret` as users and scripts run it: against a server on the loopback, with a keyring that is a
+//! program.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -14,19 +15,19 @@ use serde_json::Value;
 use crate::repo_fixture::{CliOutput, RepoFixture};
 use crate::secret_search::report_not_run;
 
-/// A server that remembers the heads of requests, in lower case.
+/// A server that records the heads of requests, in lower case.
 struct KeyCheckServer {
     url: String,
     heads: Arc<Mutex<Vec<String>>>,
 }
 
 impl KeyCheckServer {
-    /// Answers every request alike.
+    /// Creates a server that answers every request alike.
     fn answering(status: &'static str) -> Self {
         Self::start(move |_| status)
     }
 
-    /// Answers those that hold a key.
+    /// Creates a server that accepts requests with a key.
     fn accepting(key: &str) -> Self {
         let key = key.to_lowercase();
         Self::start(move |head| if head.contains(&key) { "200 OK" } else { "401 Unauthorized" })
@@ -36,12 +37,12 @@ impl KeyCheckServer {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let heads = Arc::new(Mutex::new(Vec::new()));
-        let told = heads.clone();
-        // It ends with the test's process; no test asks it more than a few times.
+        let recorded = heads.clone();
+        // The thread ends with the test's process; no test sends more than a few requests.
         std::thread::spawn(move || {
             for connection in listener.incoming().take(50) {
                 let head = serve(connection.unwrap(), &status);
-                told.lock().unwrap().push(head);
+                recorded.lock().unwrap().push(head);
             }
         });
         Self { url, heads }
@@ -64,49 +65,49 @@ fn serve(mut connection: TcpStream, status: impl Fn(&str) -> &'static str) -> St
     let head = String::from_utf8_lossy(&head).to_lowercase();
     let status = status(&head);
     let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}");
-    // A client that has gone has seen enough.
+    // A client that has disconnected needs no answer.
     let _ = connection.write_all(answer.as_bytes());
     head
 }
 
-fn with_input(stage: &RepoFixture, env: &[(&str, &str)], args: &[&str], input: &str) -> CliOutput {
-    let mut command = stage.command(args);
+fn with_input(fixture: &RepoFixture, env: &[(&str, &str)], args: &[&str], input: &str) -> CliOutput {
+    let mut command = fixture.command(args);
     command.envs(env.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // A command that refuses its arguments does not read.
+    // A command that refuses its arguments does not read its input.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    stage.output_of(&child.wait_with_output().unwrap())
+    fixture.output_of(&child.wait_with_output().unwrap())
 }
 
-fn secret_file(stage: &RepoFixture, name: &str) -> PathBuf {
-    stage.repo.home().join(".config/ralph/secrets").join(name)
+fn secret_file(fixture: &RepoFixture, name: &str) -> PathBuf {
+    fixture.repo.home().join(".config/ralph/secrets").join(name)
 }
 
 /// Stores a value untried, in a file.
-fn store_untried(stage: &RepoFixture, name: &str, value: &str, more: &[&str]) -> CliOutput {
+fn store_untried(fixture: &RepoFixture, name: &str, value: &str, more: &[&str]) -> CliOutput {
     let args = [&["secret", "set", name, "--no-validate", "--source", "file"], more].concat();
-    let said = with_input(stage, &[], &args, value);
-    assert_eq!(said.code, 0, "{said}");
-    said
+    let output = with_input(fixture, &[], &args, value);
+    assert_eq!(output.code, 0, "{output}");
+    output
 }
 
-/// Split, so that tools which look for secrets in this repository find none.
+/// Joins the parts of a value, which are split so that secret scanners find none in this repository.
 fn join_parts(parts: &[&str]) -> String {
     parts.concat()
 }
 
 #[track_caller]
 fn check_tried(name: &str, value: &str, base: &str, path: &str, want: &[&str], kind: &str) {
-    let stage = RepoFixture::new();
+    let fixture = RepoFixture::new();
     let server = KeyCheckServer::accepting(value);
     let url = format!("{}{path}", server.url);
-    let said = with_input(&stage, &[(base, &url)], &["secret", "set", name], &format!("{value}\n"));
-    assert_eq!(said.code, 0, "{said}");
+    let output = with_input(&fixture, &[(base, &url)], &["secret", "set", name], &format!("{value}\n"));
+    assert_eq!(output.code, 0, "{output}");
     let host = server.url.trim_start_matches("http://");
-    assert!(said.stderr.contains(&format!("`{name}` is stored: {kind}, file, taken by {host}")), "{said}");
-    assert_eq!(said.stdout, "");
-    assert!(!said.stderr.contains(value), "{said}");
+    assert!(output.stderr.contains(&format!("`{name}` is stored: {kind}, file, accepted by {host}")), "{output}");
+    assert_eq!(output.stdout, "");
+    assert!(!output.stderr.contains(value), "{output}");
     let heads = server.heads();
     assert_eq!(heads.len(), 2, "one call with it, one without, and no more");
     let (first, second) = (heads[0].lines().next(), heads[1].lines().next());
@@ -115,7 +116,7 @@ fn check_tried(name: &str, value: &str, base: &str, path: &str, want: &[&str], k
         let line = line.replace("VALUE", value).to_lowercase();
         assert!(heads[0].contains(&line), "no `{line}` in {}", heads[0]);
     }
-    assert_eq!(fs::read_to_string(secret_file(&stage, name)).unwrap(), format!("{value}\n"));
+    assert_eq!(fs::read_to_string(secret_file(&fixture, name)).unwrap(), format!("{value}\n"));
 }
 
 #[test]
@@ -155,135 +156,141 @@ fn each_kind_is_tried_its_own_way() {
 }
 
 #[test]
-fn keys_of_openrouter_are_asked_after() {
+fn keys_of_openrouter_are_looked_up() {
     let key = join_parts(&["sk-", "or-v1-abcdefgh"]);
     let wanted = &["GET /api/v1/key HTTP", "authorization: bearer VALUE\r\n"];
     check_tried("OPENROUTER_API_KEY", &key, "OPENROUTER_API_BASE", "/api/v1", wanted, "api-key");
 }
 
-/// Where everybody is answered, an answer says nothing about the key.
+/// If a server answers without a key too, its answer proves nothing about the key.
 #[test]
 fn an_open_server_proves_nothing() {
-    let stage = RepoFixture::new();
+    let fixture = RepoFixture::new();
     let server = KeyCheckServer::answering("200 OK");
     let host = server.url.trim_start_matches("http://");
     let env = [("OPENAI_BASE_URL", server.url.as_str())];
-    let said = with_input(&stage, &env, &["secret", "set", "OPENAI_API_KEY"], "planted-value");
-    assert_eq!(said.code, 0, "{said}");
-    let told = format!(
+    let output = with_input(&fixture, &env, &["secret", "set", "OPENAI_API_KEY"], "planted-value");
+    assert_eq!(output.code, 0, "{output}");
+    let message = format!(
         "`OPENAI_API_KEY` is stored: api-key, file, not tried: {host} has no free call that needs the key, no end known\n"
     );
-    assert_eq!(said.stderr, told);
-    assert!(secret_file(&stage, "OPENAI_API_KEY").exists());
-    let said = with_input(&stage, &env, &["secret", "set", "OPENAI_API_KEY", "--json"], "planted-value");
-    let value: Value = serde_json::from_str(&said.stdout).unwrap();
-    assert_eq!((&value["tried"], &value["taken_by"]), (&false.into(), &Value::Null), "{said}");
+    assert_eq!(output.stderr, message);
+    assert!(secret_file(&fixture, "OPENAI_API_KEY").exists());
+    let output = with_input(&fixture, &env, &["secret", "set", "OPENAI_API_KEY", "--json"], "planted-value");
+    let value: Value = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!((&value["tried"], &value["taken_by"]), (&false.into(), &Value::Null), "{output}");
 }
 
 #[test]
 fn a_refusal_stores_nothing() {
-    for (status, code, told) in [
+    for (status, code, message) in [
         ("401 Unauthorized", 4, "refused `OPENAI_API_KEY` (401); nothing was stored"),
         ("403 Forbidden", 4, "refused `OPENAI_API_KEY` (403); nothing was stored"),
         ("500 Oops", 1, "answered 500, which does not say whether `OPENAI_API_KEY` is good; nothing was stored"),
         ("302 Found", 1, "answered 302, which does not say"),
     ] {
-        let stage = RepoFixture::new();
+        let fixture = RepoFixture::new();
         let server = KeyCheckServer::answering(status);
         let env = [("OPENAI_BASE_URL", server.url.as_str())];
-        let said = with_input(&stage, &env, &["secret", "set", "OPENAI_API_KEY"], "planted-value");
-        assert_eq!(said.code, code, "{said}");
-        assert!(said.stderr.contains(told) && !said.stderr.contains("planted-value"), "{said}");
-        assert!(said.stderr.contains("\nhint: "), "{said}");
-        assert!(!secret_file(&stage, "OPENAI_API_KEY").exists() && !stage.state().join("secrets.json").exists());
+        let output = with_input(&fixture, &env, &["secret", "set", "OPENAI_API_KEY"], "planted-value");
+        assert_eq!(output.code, code, "{output}");
+        assert!(output.stderr.contains(message) && !output.stderr.contains("planted-value"), "{output}");
+        assert!(output.stderr.contains("\nhint: "), "{output}");
+        assert!(!secret_file(&fixture, "OPENAI_API_KEY").exists() && !fixture.state().join("secrets.json").exists());
     }
 }
 
-/// Whoever listens on the way would have it.
+/// A key is not sent unencrypted, where anyone on the way could read it.
 #[test]
 fn a_key_is_not_tried_in_the_clear() {
-    let stage = RepoFixture::new();
+    let fixture = RepoFixture::new();
     let args = ["secret", "set", "MY_GATEWAY", "--kind", "gateway", "--base-url", "http://gw.corp:4000/v1"];
-    let said = with_input(&stage, &[], &args, "planted-value");
+    let output = with_input(&fixture, &[], &args, "planted-value");
     assert_eq!(
-        said.to_string(),
+        output.to_string(),
         "exit 2\n--- stderr\nralph: `MY_GATEWAY` would be tried at `gw.corp` over `http://`, and a key does not travel \
          in the clear\n\nhint: use `https://gw.corp`, or a tunnel: ssh -N -L 4000:localhost:PORT gw.corp, and \
          `http://localhost:4000` as base URL\n"
     );
-    assert!(!secret_file(&stage, "MY_GATEWAY").exists());
+    assert!(!secret_file(&fixture, "MY_GATEWAY").exists());
 }
 
-/// It is nobody else's to see, whatever the environment says about where Anthropic's models are.
+/// A subscription token is tried only at Anthropic, whatever base URL the environment names.
 #[test]
 fn a_subscription_is_tried_at_its_own_provider_only() {
-    let stage = RepoFixture::new();
+    let fixture = RepoFixture::new();
     let (token, gateway) = (join_parts(&["sk-", "ant-oat01-nobodys"]), "https://api.z.ai/api/anthropic");
     let set = ["secret", "set", "CLAUDE_CODE_OAUTH_TOKEN"];
     for (env, more) in [(&[("ANTHROPIC_BASE_URL", gateway)][..], &[][..]), (&[], &["--base-url", gateway])] {
-        let said = with_input(&stage, env, &[&set[..], more].concat(), &token);
-        assert_eq!(said.code, 2, "{said}");
-        assert!(said.stderr.contains("`api.z.ai` is not whom it was bought from"), "{said}");
-        assert!(said.stderr.contains("ralph secret set ANTHROPIC_AUTH_TOKEN"), "{said}");
-        assert!(!secret_file(&stage, "CLAUDE_CODE_OAUTH_TOKEN").exists());
+        let output = with_input(&fixture, env, &[&set[..], more].concat(), &token);
+        assert_eq!(output.code, 2, "{output}");
+        assert!(output.stderr.contains("`api.z.ai` is not the provider that sold it"), "{output}");
+        assert!(output.stderr.contains("ralph secret set ANTHROPIC_AUTH_TOKEN"), "{output}");
+        assert!(!secret_file(&fixture, "CLAUDE_CODE_OAUTH_TOKEN").exists());
     }
 }
 
-/// Nobody could look for it, so nobody takes it.
+/// A value that is too short to be masked is not accepted.
 #[test]
 fn a_secret_has_a_length() {
-    let stage = RepoFixture::new();
-    let said = with_input(&stage, &[], &["secret", "set", "LITELLM_PROXY_API_KEY", "--no-validate"], "sk-1234");
-    assert_eq!(said.code, 2, "{said}");
-    assert!(said.stderr.contains("fewer than 8 characters") && said.stderr.contains("LITELLM_MASTER_KEY"), "{said}");
-    assert!(!secret_file(&stage, "LITELLM_PROXY_API_KEY").exists());
+    let fixture = RepoFixture::new();
+    let output = with_input(&fixture, &[], &["secret", "set", "LITELLM_PROXY_API_KEY", "--no-validate"], "sk-1234");
+    assert_eq!(output.code, 2, "{output}");
+    assert!(
+        output.stderr.contains("fewer than 8 characters") && output.stderr.contains("LITELLM_MASTER_KEY"),
+        "{output}"
+    );
+    assert!(!secret_file(&fixture, "LITELLM_PROXY_API_KEY").exists());
     for args in
         [&["run", "--lend", "SHORT_TOKEN=x.io"][..], &["sandbox", "exec", "--lend", "SHORT_TOKEN=x.io", "--", "true"]]
     {
-        let said = stage.ralph_with(&[("SHORT_TOKEN", "sk-1234")], args);
-        assert_eq!(said.code, 4, "{said}");
-        assert!(said.stderr.contains("`SHORT_TOKEN` is shorter than 8 characters"), "{said}");
-        assert!(said.stderr.contains("then: ralph secret set SHORT_TOKEN"), "{said}");
+        let output = fixture.ralph_with(&[("SHORT_TOKEN", "sk-1234")], args);
+        assert_eq!(output.code, 4, "{output}");
+        assert!(output.stderr.contains("`SHORT_TOKEN` is shorter than 8 characters"), "{output}");
+        assert!(output.stderr.contains("then: ralph secret set SHORT_TOKEN"), "{output}");
     }
 }
 
 #[test]
 fn agents_without_a_credential_say_why() {
-    let stage = RepoFixture::new();
-    for (agent, told) in [
-        ("cursor", "agent `cursor` talks to its maker only"),
+    let fixture = RepoFixture::new();
+    for (agent, message) in [
+        ("cursor", "agent `cursor` connects only to its vendor"),
         ("custom", "agent `custom` has no credential of its own"),
         ("cursro", "there is no agent `cursro`"),
     ] {
-        let said = stage.ralph(&["secret", "check", "--agent", agent]);
-        assert!(said.code == 2 && said.stderr.contains(told) && said.stderr.contains("\nhint: "), "{said}");
+        let output = fixture.ralph(&["secret", "check", "--agent", agent]);
+        assert!(output.code == 2 && output.stderr.contains(message) && output.stderr.contains("\nhint: "), "{output}");
     }
 }
 
 #[test]
 fn without_a_network() {
-    let stage = RepoFixture::new();
+    let fixture = RepoFixture::new();
     let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
     let base = format!("http://{closed}");
     let args = ["secret", "set", "MY_GATEWAY", "--kind", "gateway", "--base-url", &base];
-    let said = with_input(&stage, &[], &args, "planted-value");
-    assert_eq!(said.code, 1, "{said}");
+    let output = with_input(&fixture, &[], &args, "planted-value");
+    assert_eq!(output.code, 1, "{output}");
     assert!(
-        said.stderr.contains("could not be reached, so `MY_GATEWAY` could not be tried; nothing was stored"),
-        "{said}"
+        output.stderr.contains("could not be reached, so `MY_GATEWAY` could not be tried; nothing was stored"),
+        "{output}"
     );
-    assert!(said.stderr.contains("store it untried: ralph secret set MY_GATEWAY --no-validate"), "{said}");
-    assert!(!secret_file(&stage, "MY_GATEWAY").exists());
-    let said = with_input(&stage, &[], &["secret", "set", "MY_GATEWAY"], "planted-value");
-    assert_eq!(said.code, 2, "{said}");
-    assert!(said.stderr.contains("ralph does not know where `MY_GATEWAY` is used"), "{said}");
-    let said = with_input(&stage, &[], &["secret", "set", "MY_GATEWAY", "--no-validate"], "planted-value");
-    assert_eq!(said.to_string(), "exit 0\n--- stderr\n`MY_GATEWAY` is stored: api-key, file, untried, no end known\n");
+    assert!(output.stderr.contains("store it untried: ralph secret set MY_GATEWAY --no-validate"), "{output}");
+    assert!(!secret_file(&fixture, "MY_GATEWAY").exists());
+    let output = with_input(&fixture, &[], &["secret", "set", "MY_GATEWAY"], "planted-value");
+    assert_eq!(output.code, 2, "{output}");
+    assert!(output.stderr.contains("ralph does not know where `MY_GATEWAY` is used"), "{output}");
+    let output = with_input(&fixture, &[], &["secret", "set", "MY_GATEWAY", "--no-validate"], "planted-value");
+    assert_eq!(
+        output.to_string(),
+        "exit 0\n--- stderr\n`MY_GATEWAY` is stored: api-key, file, untried, no end known\n"
+    );
 }
 
 #[test]
 fn a_value_has_no_place_on_the_command_line() {
-    let stage = RepoFixture::new();
+    let fixture = RepoFixture::new();
     let value = join_parts(&["sk-", "ant-api03-abcdefgh1234"]);
     let assigned = format!("ANTHROPIC_API_KEY={value}");
     for args in [
@@ -294,49 +301,50 @@ fn a_value_has_no_place_on_the_command_line() {
         vec!["secret", "rm", &value],
         vec!["store-token", &value],
     ] {
-        let said = with_input(&stage, &[], &args, "");
-        assert_eq!(said.code, 2, "{said}");
-        assert!(!said.stderr.contains("abcdefgh1234") && !said.stdout.contains("abcdefgh1234"), "{said}");
-        assert!(said.stderr.contains("\nhint: ") && said.stderr.contains("ralph secret set"), "{said}");
+        let output = with_input(&fixture, &[], &args, "");
+        assert_eq!(output.code, 2, "{output}");
+        assert!(!output.stderr.contains("abcdefgh1234") && !output.stdout.contains("abcdefgh1234"), "{output}");
+        assert!(output.stderr.contains("\nhint: ") && output.stderr.contains("ralph secret set"), "{output}");
     }
 }
 
 #[test]
-fn what_is_given_must_be_a_value() {
-    let stage = RepoFixture::new();
-    for (input, told) in [
+fn invalid_values_are_refused() {
+    let fixture = RepoFixture::new();
+    for (input, message) in [
         ("", "the value of `MY_KEY` cannot be used: nothing was given"),
-        ("two words", "it holds blanks or control characters"),
-        ("MY_KEY=abc", "it is a whole line `NAME=value`"),
-        ("one\ntwo", "it has several lines and is no PEM"),
+        ("two words", "it contains whitespace or control characters"),
+        ("MY_KEY=abc", "it is a whole `NAME=value` line"),
+        ("one\ntwo", "it has several lines but is not PEM"),
     ] {
-        let said = with_input(&stage, &[], &["secret", "set", "MY_KEY", "--no-validate"], input);
-        assert_eq!(said.code, 2, "{said}");
-        assert!(said.stderr.contains(told), "{said}");
+        let output = with_input(&fixture, &[], &["secret", "set", "MY_KEY", "--no-validate"], input);
+        assert_eq!(output.code, 2, "{output}");
+        assert!(output.stderr.contains(message), "{output}");
     }
-    // A private key is looked at, not sent.
+    // A private key is parsed, not sent.
     let pem = format!("-----BEGIN RSA {}\nAAAA\n-----END RSA PRIVATE KEY-----\n", "PRIVATE KEY-----");
-    let said = with_input(&stage, &[], &["secret", "set", "GITHUB_APP_PRIVATE_KEY_PEM"], &pem);
-    assert_eq!(said.code, 2, "{said}");
-    assert!(said.stderr.contains("is no private key in PEM: it is no RSA key"), "{said}");
-    for (expires, told) in [("yesterday", "neither a date nor a number of days"), ("-3", "is in the past")] {
-        let said = with_input(&stage, &[], &["secret", "set", "MY_KEY", "--no-validate", "--expires", expires], "abc");
-        assert_eq!(said.code, 2, "{said}");
-        assert!(said.stderr.contains(told), "{said}");
+    let output = with_input(&fixture, &[], &["secret", "set", "GITHUB_APP_PRIVATE_KEY_PEM"], &pem);
+    assert_eq!(output.code, 2, "{output}");
+    assert!(output.stderr.contains("is not a private key in PEM: it is not an RSA key"), "{output}");
+    for (expires, message) in [("yesterday", "neither a date nor a number of days"), ("-3", "is in the past")] {
+        let output =
+            with_input(&fixture, &[], &["secret", "set", "MY_KEY", "--no-validate", "--expires", expires], "abc");
+        assert_eq!(output.code, 2, "{output}");
+        assert!(output.stderr.contains(message), "{output}");
     }
 }
 
 #[test]
-fn listed_printed_and_forgotten() {
-    let stage = RepoFixture::new();
-    let said = stage.ralph(&["secret", "ls"]);
-    assert_eq!((said.code, said.stdout.as_str()), (0, ""));
-    store_untried(&stage, "MY_KEY", "planted-value-1", &["--expires", "90"]);
-    store_untried(&stage, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value-2", &[]);
+fn listed_printed_and_removed() {
+    let fixture = RepoFixture::new();
+    let output = fixture.ralph(&["secret", "ls"]);
+    assert_eq!((output.code, output.stdout.as_str()), (0, ""));
+    store_untried(&fixture, "MY_KEY", "planted-value-1", &["--expires", "90"]);
+    store_untried(&fixture, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value-2", &[]);
     let env = [("GITHUB_PAT", "planted-value-3")];
-    let said = stage.ralph_with(&env, &["secret", "ls"]);
-    let lines: Vec<&str> = said.stdout.lines().collect();
-    assert_eq!(lines.len(), 4, "{said}");
+    let output = fixture.ralph_with(&env, &["secret", "ls"]);
+    let lines: Vec<&str> = output.stdout.lines().collect();
+    assert_eq!(lines.len(), 4, "{output}");
     for (line, wanted) in lines.iter().zip([
         ["NAME", "KIND", "SOURCE", "ENDS"],
         ["CLAUDE_CODE_OAUTH_TOKEN", "oauth", "file", "(expires in 364 days)"],
@@ -347,42 +355,42 @@ fn listed_printed_and_forgotten() {
             assert!(line.contains(word), "no `{word}` in {line}");
         }
     }
-    let json = stage.ralph_with(&env, &["secret", "ls", "--json"]);
+    let json = fixture.ralph_with(&env, &["secret", "ls", "--json"]);
     let value: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(value["secrets"][2]["days_left"], 89);
     assert_eq!(value["secrets"][1]["source"], "environment");
-    assert!(!format!("{said}{json}").contains("planted"), "{json}");
-    let got = stage.ralph(&["secret", "get", "MY_KEY"]);
+    assert!(!format!("{output}{json}").contains("planted"), "{json}");
+    let got = fixture.ralph(&["secret", "get", "MY_KEY"]);
     assert_eq!((got.code, got.stdout.as_str()), (0, "planted-value-1\n"));
-    assert!(got.stderr.contains("goes to the pipe as it is"), "{got}");
-    let value: Value = serde_json::from_str(&stage.ralph(&["secret", "ls", "--json"]).stdout).unwrap();
+    assert!(got.stderr.contains("is written to the pipe unmasked"), "{got}");
+    let value: Value = serde_json::from_str(&fixture.ralph(&["secret", "ls", "--json"]).stdout).unwrap();
     assert!(value["secrets"][1]["last_used"].is_string(), "{value}");
-    assert_eq!(stage.ralph(&["secret", "rm", "MY_KEY"]).stderr, "`MY_KEY` is removed from file\n");
-    let said = stage.ralph(&["secret", "rm", "MY_KEY"]);
-    assert_eq!(said.to_string(), "exit 4\n--- stderr\nralph: there is no secret `MY_KEY`\n\nhint: ralph secret ls\n");
-    let said = stage.ralph_with(&env, &["secret", "rm", "GITHUB_PAT"]);
-    assert_eq!(said.code, 2, "{said}");
-    assert_eq!(stage.ralph(&["secret", "get", "MY_KEY"]).code, 4);
+    assert_eq!(fixture.ralph(&["secret", "rm", "MY_KEY"]).stderr, "`MY_KEY` is removed from file\n");
+    let output = fixture.ralph(&["secret", "rm", "MY_KEY"]);
+    assert_eq!(output.to_string(), "exit 4\n--- stderr\nralph: there is no secret `MY_KEY`\n\nhint: ralph secret ls\n");
+    let output = fixture.ralph_with(&env, &["secret", "rm", "GITHUB_PAT"]);
+    assert_eq!(output.code, 2, "{output}");
+    assert_eq!(fixture.ralph(&["secret", "get", "MY_KEY"]).code, 4);
 }
 
 #[test]
 fn a_file_others_can_read_is_refused() {
-    let stage = RepoFixture::new();
-    store_untried(&stage, "MY_KEY", "planted-value", &[]);
-    fs::set_permissions(secret_file(&stage, "MY_KEY"), fs::Permissions::from_mode(0o644)).unwrap();
-    let said = stage.ralph(&["secret", "get", "MY_KEY"]);
+    let fixture = RepoFixture::new();
+    store_untried(&fixture, "MY_KEY", "planted-value", &[]);
+    fs::set_permissions(secret_file(&fixture, "MY_KEY"), fs::Permissions::from_mode(0o644)).unwrap();
+    let output = fixture.ralph(&["secret", "get", "MY_KEY"]);
     assert_eq!(
-        said.to_string(),
+        output.to_string(),
         "exit 2\n--- stderr\nralph: `HOME/.config/ralph/secrets/MY_KEY` is not private: others can read or change it\n\nhint: chmod 600 HOME/.config/ralph/secrets/MY_KEY\n"
     );
-    let said = stage.ralph(&["secret", "check"]);
-    assert_eq!(said.code, 4, "{said}");
-    assert!(said.stdout.contains("✗ MY_KEY"), "{said}");
+    let output = fixture.ralph(&["secret", "check"]);
+    assert_eq!(output.code, 4, "{output}");
+    assert!(output.stdout.contains("✗ MY_KEY"), "{output}");
 }
 
-/// Moves the end of a secret.
-fn set_expiry(stage: &RepoFixture, name: &str, days: i64) {
-    let path = stage.state().join("secrets.json");
+/// Changes the expiry of a secret.
+fn set_expiry(fixture: &RepoFixture, name: &str, days: i64) {
+    let path = fixture.state().join("secrets.json");
     let mut value: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let end = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(days * 24 * 60 + 5);
     value["secrets"][name]["expires"] = end.to_string().into();
@@ -391,106 +399,110 @@ fn set_expiry(stage: &RepoFixture, name: &str, days: i64) {
 
 #[test]
 fn checks() {
-    let stage = RepoFixture::new();
-    let said = stage.ralph(&["secret", "check", "--agent", "claude"]);
+    let fixture = RepoFixture::new();
+    let output = fixture.ralph(&["secret", "check", "--agent", "claude"]);
     assert_eq!(
-        said.to_string(),
+        output.to_string(),
         "exit 4\n--- stderr\nralph: there is no credential that `claude` could use\n\nhint: claude setup-token, then ralph secret set CLAUDE_CODE_OAUTH_TOKEN\n"
     );
-    assert_eq!(stage.ralph(&["secret", "check"]).code, 4);
-    store_untried(&stage, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value", &[]);
-    for (days, code, told) in [
+    assert_eq!(fixture.ralph(&["secret", "check"]).code, 4);
+    store_untried(&fixture, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value", &[]);
+    for (days, code, message) in [
         (100, 0, "✓ CLAUDE_CODE_OAUTH_TOKEN: expires in 100 days"),
         (3, 0, "! CLAUDE_CODE_OAUTH_TOKEN: expires in 3 days"),
         (-3, 4, "✗ CLAUDE_CODE_OAUTH_TOKEN: expired 2 days ago"),
     ] {
-        set_expiry(&stage, "CLAUDE_CODE_OAUTH_TOKEN", days);
+        set_expiry(&fixture, "CLAUDE_CODE_OAUTH_TOKEN", days);
         for args in [&["secret", "check"][..], &["secret", "check", "--agent", "claude"], &["check-token"]] {
-            let said = stage.ralph(args);
-            assert_eq!((said.code, said.stdout.as_str()), (code, format!("{told}\n").as_str()), "{args:?} {said}");
+            let output = fixture.ralph(args);
+            assert_eq!(
+                (output.code, output.stdout.as_str()),
+                (code, format!("{message}\n").as_str()),
+                "{args:?} {output}"
+            );
             let renew = "renew it: claude setup-token, then ralph secret set CLAUDE_CODE_OAUTH_TOKEN";
-            assert_eq!(said.stderr.contains(renew), days < 14, "{said}");
+            assert_eq!(output.stderr.contains(renew), days < 14, "{output}");
         }
     }
-    let json: Value = serde_json::from_str(&stage.ralph(&["secret", "check", "--json"]).stdout).unwrap();
+    let json: Value = serde_json::from_str(&fixture.ralph(&["secret", "check", "--json"]).stdout).unwrap();
     assert_eq!((&json["good"], &json["secrets"][0]["days_left"]), (&false.into(), &(-3).into()));
-    // Any one of an agent's credentials is enough.
+    // One of an agent's credentials is enough.
     let env = [("ANTHROPIC_API_KEY", "abcdefgh")];
-    let said = stage.ralph_with(&env, &["check-token", "--agent", "claude"]);
-    assert_eq!((said.code, said.stdout.as_str()), (0, "✓ ANTHROPIC_API_KEY: no end known\n"), "{said}");
-    assert_eq!(stage.ralph(&["check-token", "--agent", "codex"]).code, 4);
-    let said = stage.ralph(&["check-token", "--agent", "cloude"]);
-    assert!(said.code == 2 && said.stderr.contains("did you mean `claude`?"), "{said}");
+    let output = fixture.ralph_with(&env, &["check-token", "--agent", "claude"]);
+    assert_eq!((output.code, output.stdout.as_str()), (0, "✓ ANTHROPIC_API_KEY: no end known\n"), "{output}");
+    assert_eq!(fixture.ralph(&["check-token", "--agent", "codex"]).code, 4);
+    let output = fixture.ralph(&["check-token", "--agent", "cloude"]);
+    assert!(output.code == 2 && output.stderr.contains("did you mean `claude`?"), "{output}");
 }
 
-/// Nothing is called good that a run could not use.
+/// A credential is only reported as good if a run could use it.
 #[test]
-fn checks_ask_for_the_value() {
-    let stage = RepoFixture::new();
-    store_untried(&stage, "MY_KEY", "cmd://false", &[]);
-    let said = stage.ralph(&["secret", "check"]);
+fn checks_read_the_value() {
+    let fixture = RepoFixture::new();
+    store_untried(&fixture, "MY_KEY", "cmd://false", &[]);
+    let output = fixture.ralph(&["secret", "check"]);
     assert_eq!(
-        (said.code, said.stdout.as_str()),
-        (4, "✗ MY_KEY: the command of `MY_KEY` told no secret: `false` ended with 1: \n"),
-        "{said}"
+        (output.code, output.stdout.as_str()),
+        (4, "✗ MY_KEY: the command of `MY_KEY` returned no secret: `false` ended with 1: \n"),
+        "{output}"
     );
-    assert!(said.stderr.contains("renew it: ralph secret set MY_KEY"), "{said}");
-    // The environment comes before a command.
+    assert!(output.stderr.contains("renew it: ralph secret set MY_KEY"), "{output}");
+    // The environment takes precedence over a command.
     let env = [("MY_KEY", "from-environment")];
-    let said = stage.ralph_with(&env, &["secret", "check"]);
-    assert_eq!((said.code, said.stdout.as_str()), (0, "✓ MY_KEY: no end known\n"), "{said}");
-    assert_eq!(stage.ralph_with(&env, &["secret", "get", "MY_KEY"]).stdout, "from-environment\n");
-    assert_eq!(stage.ralph(&["secret", "rm", "MY_KEY"]).code, 0);
+    let output = fixture.ralph_with(&env, &["secret", "check"]);
+    assert_eq!((output.code, output.stdout.as_str()), (0, "✓ MY_KEY: no end known\n"), "{output}");
+    assert_eq!(fixture.ralph_with(&env, &["secret", "get", "MY_KEY"]).stdout, "from-environment\n");
+    assert_eq!(fixture.ralph(&["secret", "rm", "MY_KEY"]).code, 0);
     // The same for the credential of an agent.
-    store_untried(&stage, "OPENAI_API_KEY", "cmd://false", &[]);
-    let said = stage.ralph(&["secret", "check", "--agent", "codex"]);
-    assert!(said.code == 4 && said.stdout.starts_with("✗ OPENAI_API_KEY: the command of"), "{said}");
+    store_untried(&fixture, "OPENAI_API_KEY", "cmd://false", &[]);
+    let output = fixture.ralph(&["secret", "check", "--agent", "codex"]);
+    assert!(output.code == 4 && output.stdout.starts_with("✗ OPENAI_API_KEY: the command of"), "{output}");
 }
 
-/// What is said to be used is what a run is lent.
+/// `check` names the credential that a run uses.
 #[test]
-fn an_agents_credential_is_the_one_a_run_takes() {
-    let stage = RepoFixture::new();
-    store_untried(&stage, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value-1", &[]);
-    store_untried(&stage, "ANTHROPIC_API_KEY", "planted-value-2", &[]);
-    let said = stage.ralph(&["secret", "check", "--agent", "claude"]);
-    assert_eq!((said.code, said.stdout.as_str()), (0, "✓ ANTHROPIC_API_KEY: no end known\n"), "{said}");
-    assert_eq!(said.stderr, "! CLAUDE_CODE_OAUTH_TOKEN is there too; a run takes ANTHROPIC_API_KEY\n");
+fn check_names_the_credential_that_a_run_uses() {
+    let fixture = RepoFixture::new();
+    store_untried(&fixture, "CLAUDE_CODE_OAUTH_TOKEN", "planted-value-1", &[]);
+    store_untried(&fixture, "ANTHROPIC_API_KEY", "planted-value-2", &[]);
+    let output = fixture.ralph(&["secret", "check", "--agent", "claude"]);
+    assert_eq!((output.code, output.stdout.as_str()), (0, "✓ ANTHROPIC_API_KEY: no end known\n"), "{output}");
+    assert_eq!(output.stderr, "! CLAUDE_CODE_OAUTH_TOKEN is also available; a run uses ANTHROPIC_API_KEY\n");
     let json: Value =
-        serde_json::from_str(&stage.ralph(&["secret", "check", "--agent", "claude", "--json"]).stdout).unwrap();
+        serde_json::from_str(&fixture.ralph(&["secret", "check", "--agent", "claude", "--json"]).stdout).unwrap();
     assert_eq!(json["unused"], serde_json::json!(["CLAUDE_CODE_OAUTH_TOKEN"]));
-    stage.config(
+    fixture.config(
         "models.yaml",
         "profiles:\n  claude: {litellm_model: anthropic/claude-sonnet-4-5, max_output_tokens: 2048}\n",
     );
     let line = "env | grep -o -e ^ANTHROPIC_API_KEY= -e ^CLAUDE_CODE_OAUTH_TOKEN=";
-    let said = stage.ralph(&["sandbox", "exec", "--profile", "claude", "--", "sh", "-c", line]);
-    assert!(said.code == 0 && said.stdout == "ANTHROPIC_API_KEY=\n", "{said}");
-    // What `store-token` keeps is what `get-token` gives.
-    assert_eq!(stage.ralph(&["get-token"]).stdout, "planted-value-1\n");
+    let output = fixture.ralph(&["sandbox", "exec", "--profile", "claude", "--", "sh", "-c", line]);
+    assert!(output.code == 0 && output.stdout == "ANTHROPIC_API_KEY=\n", "{output}");
+    // `get-token` prints what `store-token` stored.
+    assert_eq!(fixture.ralph(&["get-token"]).stdout, "planted-value-1\n");
 }
 
 #[test]
-fn a_value_goes_only_into_a_pipe() {
-    let stage = RepoFixture::new();
-    store_untried(&stage, "MY_KEY", "planted-value", &[]);
-    let path = stage.repo.home().join("leak.txt");
+fn a_value_is_printed_only_to_a_pipe() {
+    let fixture = RepoFixture::new();
+    store_untried(&fixture, "MY_KEY", "planted-value", &[]);
+    let path = fixture.repo.home().join("leak.txt");
     for out in [fs::File::create(&path).unwrap(), fs::File::create("/dev/null").unwrap()] {
         for args in [&["secret", "get", "MY_KEY", "--json"][..], &["secret", "get", "MY_KEY"]] {
-            let mut command = stage.command(args);
+            let mut command = fixture.command(args);
             command.stdout(out.try_clone().unwrap()).stderr(Stdio::piped());
-            let said = stage.output_of(&command.spawn().unwrap().wait_with_output().unwrap());
-            let told = "a secret goes only into a pipe, never to a terminal or into a file";
-            // With `--json` that is an object, and stands where the value would.
-            assert!(said.code == 2 && (args.contains(&"--json") || said.stderr.contains(told)), "{said}");
+            let output = fixture.output_of(&command.spawn().unwrap().wait_with_output().unwrap());
+            let message = "a secret is printed only to a pipe, never to a terminal or into a file";
+            // With `--json` the error is an object, and is printed where the value would be.
+            assert!(output.code == 2 && (args.contains(&"--json") || output.stderr.contains(message)), "{output}");
             let next = "hint: pipe it where it is needed: ralph secret get MY_KEY | PROGRAM";
-            assert!(args.contains(&"--json") || said.stderr.contains(next), "{said}");
+            assert!(args.contains(&"--json") || output.stderr.contains(next), "{output}");
         }
     }
     assert!(!fs::read_to_string(&path).unwrap().contains("planted"));
-    // A socket leads to another program as well.
+    // A socket leads to another program too.
     let (mut here, there) = std::os::unix::net::UnixStream::pair().unwrap();
-    let mut command = stage.command(&["secret", "get", "MY_KEY"]);
+    let mut command = fixture.command(&["secret", "get", "MY_KEY"]);
     command.stdout(std::os::fd::OwnedFd::from(there)).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     drop(command);
@@ -499,42 +511,42 @@ fn a_value_goes_only_into_a_pipe() {
     assert_eq!((child.wait().unwrap().code(), got.as_str()), (Some(0), "planted-value\n"));
 }
 
-/// A secret that is lent was used, whether anybody came for it or not.
+/// A granted secret counts as used, whether it was sent or not.
 #[test]
-fn a_loan_is_a_use() {
-    let stage = RepoFixture::with_task();
-    store_untried(&stage, "LENT_KEY", "planted-value", &[]);
-    let said = stage.ralph(&["run", "--no-baseline", "--lend", "LENT_KEY=git.example.com"]);
-    assert_eq!(said.code, 0, "{said}");
-    let listed: Value = serde_json::from_str(&stage.ralph(&["secret", "ls", "--json"]).stdout).unwrap();
+fn a_grant_counts_as_a_use() {
+    let fixture = RepoFixture::with_task();
+    store_untried(&fixture, "LENT_KEY", "planted-value", &[]);
+    let output = fixture.ralph(&["run", "--no-baseline", "--lend", "LENT_KEY=git.example.com"]);
+    assert_eq!(output.code, 0, "{output}");
+    let listed: Value = serde_json::from_str(&fixture.ralph(&["secret", "ls", "--json"]).stdout).unwrap();
     assert!(listed["secrets"][0]["last_used"].is_string(), "{listed}");
 }
 
-/// A host that something is lent to is allowed, and that is said; where rules are about some of its requests, they stay all
-/// that is allowed, wherever they stand.
+/// A host for which a secret is granted is allowed, with a notice; where rules name some of its requests, only those
+/// stay allowed, wherever the rules are.
 #[test]
-fn a_loan_opens_no_more_than_it_must() {
+fn a_grant_allows_no_more_than_it_must() {
     #[track_caller]
-    fn check(task: &str, config: &str, args: &[&str], want: &[&str], told: bool) {
-        let stage = RepoFixture::with_task();
+    fn check(task: &str, config: &str, args: &[&str], want: &[&str], noticed: bool) {
+        let fixture = RepoFixture::with_task();
         if !task.is_empty() {
-            let text = fs::read_to_string(stage.repo.path().join("ralph_task.md")).unwrap();
-            stage.repo.write("ralph_task.md", text.replacen("---\n", &format!("---\n{task}\n"), 1));
-            stage.repo.commit("what the task may reach");
+            let text = fs::read_to_string(fixture.repo.path().join("ralph_task.md")).unwrap();
+            fixture.repo.write("ralph_task.md", text.replacen("---\n", &format!("---\n{task}\n"), 1));
+            fixture.repo.commit("what the task may reach");
         }
-        stage.config("config.toml", config);
-        store_untried(&stage, "LENT_KEY", "planted-value", &[]);
+        fixture.config("config.toml", config);
+        store_untried(&fixture, "LENT_KEY", "planted-value", &[]);
         let lend = ["run", "--no-baseline", "--lend", "LENT_KEY=git.example.com"];
-        let said = stage.ralph(&[&lend, args].concat());
-        assert_eq!(said.code, 0, "{said}");
+        let output = fixture.ralph(&[&lend, args].concat());
+        assert_eq!(output.code, 0, "{output}");
         let listed: Value =
-            serde_json::from_str(&stage.ralph(&["policy", "ls", "--run", "@", "--json"]).stdout).unwrap();
+            serde_json::from_str(&fixture.ralph(&["policy", "ls", "--run", "@", "--json"]).stdout).unwrap();
         let rules = listed["allow"].as_array().unwrap().iter().map(|rule| rule["rule"].as_str().unwrap());
-        assert_eq!(rules.collect::<Vec<_>>(), want, "{said}");
+        assert_eq!(rules.collect::<Vec<_>>(), want, "{output}");
         assert_eq!(
-            said.stderr.contains("git.example.com may be reached, because something is lent to it"),
-            told,
-            "{said}"
+            output.stderr.contains("git.example.com may be reached, because a credential is granted for it"),
+            noticed,
+            "{output}"
         );
     }
     let read = "GET git.example.com/a/*";
@@ -550,23 +562,23 @@ fn a_loan_opens_no_more_than_it_must() {
 
 #[test]
 fn older_names() {
-    let stage = RepoFixture::new();
-    let said = with_input(&stage, &[], &["store-token", "--no-validate", "--source", "file"], "planted-value");
-    assert_eq!(said.code, 0, "{said}");
-    assert!(secret_file(&stage, "CLAUDE_CODE_OAUTH_TOKEN").exists());
-    let said = with_input(
-        &stage,
+    let fixture = RepoFixture::new();
+    let output = with_input(&fixture, &[], &["store-token", "--no-validate", "--source", "file"], "planted-value");
+    assert_eq!(output.code, 0, "{output}");
+    assert!(secret_file(&fixture, "CLAUDE_CODE_OAUTH_TOKEN").exists());
+    let output = with_input(
+        &fixture,
         &[],
         &["store-token", "--agent", "codex", "--no-validate", "--source", "file"],
         "other-value",
     );
-    assert_eq!(said.code, 0, "{said}");
-    assert_eq!(stage.ralph(&["get-token"]).stdout, "planted-value\n");
-    assert_eq!(stage.ralph(&["get-token", "--agent", "codex"]).stdout, "other-value\n");
-    assert_eq!(stage.ralph(&["get-token", "--agent", "gemini"]).code, 4);
-    assert_eq!(stage.ralph(&["check-token"]).code, 0);
-    assert_eq!(stage.ralph(&["prune-sandboxes", "--dry-run"]).code, 0);
-    let help = stage.ralph(&["--help"]).stdout;
+    assert_eq!(output.code, 0, "{output}");
+    assert_eq!(fixture.ralph(&["get-token"]).stdout, "planted-value\n");
+    assert_eq!(fixture.ralph(&["get-token", "--agent", "codex"]).stdout, "other-value\n");
+    assert_eq!(fixture.ralph(&["get-token", "--agent", "gemini"]).code, 4);
+    assert_eq!(fixture.ralph(&["check-token"]).code, 0);
+    assert_eq!(fixture.ralph(&["prune-sandboxes", "--dry-run"]).code, 0);
+    let help = fixture.ralph(&["--help"]).stdout;
     assert!(help.contains("\n  secret ") && !help.contains("store-token"), "{help}");
 }
 
@@ -588,56 +600,56 @@ esac
 #[cfg(target_os = "linux")]
 #[test]
 fn the_keyring_comes_first() {
-    let stage = RepoFixture::new();
-    let bin = stage.repo.home().join("bin");
+    let fixture = RepoFixture::new();
+    let bin = fixture.repo.home().join("bin");
     fs::create_dir_all(&bin).unwrap();
     let tool = bin.join("secret-tool");
     fs::write(&tool, SECRET_TOOL).unwrap();
     fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", bin.display());
     let env = [("PATH", path.as_str()), ("MY_KEY", "from-environment")];
-    let said = with_input(&stage, &env, &["secret", "set", "MY_KEY", "--no-validate"], "planted-value");
-    assert_eq!(said.code, 0, "{said}");
-    assert!(said.stderr.contains("`MY_KEY` is stored: api-key, keyring, untried"), "{said}");
-    assert!(!secret_file(&stage, "MY_KEY").exists());
-    assert_eq!(stage.ralph_with(&env, &["secret", "get", "MY_KEY"]).stdout, "planted-value\n");
+    let output = with_input(&fixture, &env, &["secret", "set", "MY_KEY", "--no-validate"], "planted-value");
+    assert_eq!(output.code, 0, "{output}");
+    assert!(output.stderr.contains("`MY_KEY` is stored: api-key, keyring, untried"), "{output}");
+    assert!(!secret_file(&fixture, "MY_KEY").exists());
+    assert_eq!(fixture.ralph_with(&env, &["secret", "get", "MY_KEY"]).stdout, "planted-value\n");
     let calls = fs::read_to_string(bin.join("calls")).unwrap();
     assert!(
         calls.contains("store --label=ralph MY_KEY service ralph name MY_KEY") && !calls.contains("planted"),
         "{calls}"
     );
-    let said = stage.ralph_with(&env, &["secret", "rm", "MY_KEY"]);
+    let output = fixture.ralph_with(&env, &["secret", "rm", "MY_KEY"]);
     assert!(
-        said.stderr.contains("removed from keyring") && said.stderr.contains("also set in the environment"),
-        "{said}"
+        output.stderr.contains("removed from keyring") && output.stderr.contains("also set in the environment"),
+        "{output}"
     );
     assert!(!bin.join("item-ralph-MY_KEY").exists());
-    // One that somebody took out of the keyring behind ralph's back.
+    // A secret that was removed from the keyring without ralph.
     let env = [("PATH", path.as_str())];
-    let said = with_input(&stage, &env, &["secret", "set", "MY_KEY", "--no-validate"], "planted-value");
-    assert_eq!(said.code, 0, "{said}");
-    assert_eq!(stage.ralph_with(&env, &["secret", "check"]).code, 0);
+    let output = with_input(&fixture, &env, &["secret", "set", "MY_KEY", "--no-validate"], "planted-value");
+    assert_eq!(output.code, 0, "{output}");
+    assert_eq!(fixture.ralph_with(&env, &["secret", "check"]).code, 0);
     fs::remove_file(bin.join("item-ralph-MY_KEY")).unwrap();
-    let said = stage.ralph_with(&env, &["secret", "check"]);
-    assert_eq!((said.code, said.stdout.as_str()), (4, "✗ MY_KEY: it is gone\n"), "{said}");
+    let output = fixture.ralph_with(&env, &["secret", "check"]);
+    assert_eq!((output.code, output.stdout.as_str()), (4, "✗ MY_KEY: it is gone\n"), "{output}");
 }
 
 /// Runs a command at a terminal of its own, typing `input`; `None` where there is no `script` program.
-fn at_a_terminal(stage: &RepoFixture, args: &[&str], input: &str) -> Option<(i32, String)> {
+fn at_a_terminal(fixture: &RepoFixture, args: &[&str], input: &str) -> Option<(i32, String)> {
     let there = Command::new("script").arg("--version").output().is_ok_and(|out| out.status.success());
     if !there || !cfg!(target_os = "linux") {
         return None;
     }
     let ralph = env!("CARGO_BIN_EXE_ralph");
     let line = format!("'{ralph}' {}", args.join(" "));
-    let mut command = ralph_testkit::repo::hermetic_command("script", &stage.repo.home());
-    command.current_dir(stage.repo.path()).args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    let mut command = ralph_testkit::repo::hermetic_command("script", &fixture.repo.home());
+    command.current_dir(fixture.repo.path()).args(["--quiet", "--return", "--command", &line, "/dev/null"]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let mut stdout = child.stdout.take().unwrap();
     let mut shown = Vec::new();
-    // The prompt is there: from now on nothing that is typed may be shown.
+    // After the prompt, nothing that is typed may be shown.
     let mut piece = [0; 256];
     while !input.is_empty() && !String::from_utf8_lossy(&shown).contains("it is not shown") {
         let read = stdout.read(&mut piece).unwrap();
@@ -653,19 +665,19 @@ fn at_a_terminal(stage: &RepoFixture, args: &[&str], input: &str) -> Option<(i32
 
 #[test]
 fn what_is_typed_is_not_shown() {
-    let stage = RepoFixture::new();
+    let fixture = RepoFixture::new();
     let args = ["secret", "set", "MY_KEY", "--no-validate", "--source", "file"];
-    // A slip of the hand, taken back.
-    let Some((code, shown)) = at_a_terminal(&stage, &args, "wrong\u{15}planted-valuX\u{7f}e\r") else {
+    // A typing error, corrected.
+    let Some((code, shown)) = at_a_terminal(&fixture, &args, "wrong\u{15}planted-valuX\u{7f}e\r") else {
         return report_not_run("nothing was typed at a terminal: there is no `script` program to make one with");
     };
     assert_eq!(code, 0, "{shown}");
     assert!(!shown.contains("plant") && !shown.contains("wrong") && shown.contains("is stored"), "{shown}");
-    assert_eq!(fs::read_to_string(secret_file(&stage, "MY_KEY")).unwrap(), "planted-value\n");
-    let (code, shown) = at_a_terminal(&stage, &["secret", "set", "OTHER", "--no-validate"], "plant\u{3}").unwrap();
+    assert_eq!(fs::read_to_string(secret_file(&fixture, "MY_KEY")).unwrap(), "planted-value\n");
+    let (code, shown) = at_a_terminal(&fixture, &["secret", "set", "OTHER", "--no-validate"], "plant\u{3}").unwrap();
     assert!(code == 130 && shown.contains("interrupted") && !shown.contains("plant"), "{code} {shown}");
-    assert!(!secret_file(&stage, "OTHER").exists());
-    let (code, shown) = at_a_terminal(&stage, &["secret", "get", "MY_KEY"], "").unwrap();
+    assert!(!secret_file(&fixture, "OTHER").exists());
+    let (code, shown) = at_a_terminal(&fixture, &["secret", "get", "MY_KEY"], "").unwrap();
     assert!(code == 2 && shown.contains("never to a terminal") && !shown.contains("planted"), "{code} {shown}");
 }
 
@@ -676,34 +688,34 @@ fn a_run_uses_what_is_stored() {
     let server = runtime
         .block_on(ralph_testkit::model_server::FakeModelServer::with_behaviours([ModelBehaviour::ok(done)]))
         .unwrap();
-    let stage = RepoFixture::with_task();
+    let fixture = RepoFixture::with_task();
     let model = format!(
         "profiles:\n  default-cheap: {{litellm_model: \"openai/lab\", base_url: \"{}\", max_output_tokens: 2048, \
          timeout_s: 20, price: {{input_per_mtok: 1, output_per_mtok: 2}}}}\n",
         server.base_url()
     );
-    stage.config("models.yaml", &model);
-    assert_eq!(stage.ralph(&["run", "--no-baseline"]).code, 4, "there is no key yet");
-    store_untried(&stage, "OPENAI_API_KEY", "stored-value-1", &[]);
-    let said = stage.ralph_with(&[("OPENAI_API_KEY", "environment-value")], &["run", "--no-baseline"]);
-    assert!(!said.stderr.contains("stored-value-1"), "{said}");
+    fixture.config("models.yaml", &model);
+    assert_eq!(fixture.ralph(&["run", "--no-baseline"]).code, 4, "there is no key yet");
+    store_untried(&fixture, "OPENAI_API_KEY", "stored-value-1", &[]);
+    let output = fixture.ralph_with(&[("OPENAI_API_KEY", "environment-value")], &["run", "--no-baseline"]);
+    assert!(!output.stderr.contains("stored-value-1"), "{output}");
     let requests = server.requests();
     let sent = requests.first().and_then(|request| request.header("authorization"));
-    assert_eq!(sent, Some("Bearer stored-value-1"), "{said}");
-    let listed: Value = serde_json::from_str(&stage.ralph(&["secret", "ls", "--json"]).stdout).unwrap();
+    assert_eq!(sent, Some("Bearer stored-value-1"), "{output}");
+    let listed: Value = serde_json::from_str(&fixture.ralph(&["secret", "ls", "--json"]).stdout).unwrap();
     assert!(listed["secrets"][0]["last_used"].is_string(), "{listed}");
-    // One that others can read is not used, and the next command is named.
-    fs::set_permissions(secret_file(&stage, "OPENAI_API_KEY"), fs::Permissions::from_mode(0o640)).unwrap();
-    let said = stage.ralph(&["run", "--no-baseline"]);
+    // A file that others can read is not used, and the error names the next command.
+    fs::set_permissions(secret_file(&fixture, "OPENAI_API_KEY"), fs::Permissions::from_mode(0o640)).unwrap();
+    let output = fixture.ralph(&["run", "--no-baseline"]);
     assert!(
-        said.code == 2 && said.stderr.contains("hint: chmod 600 HOME/.config/ralph/secrets/OPENAI_API_KEY"),
-        "{said}"
+        output.code == 2 && output.stderr.contains("hint: chmod 600 HOME/.config/ralph/secrets/OPENAI_API_KEY"),
+        "{output}"
     );
 }
 
-/// Many refusals do not hide the alarm that comes after them, and what a secret was used for stands in a file.
+/// Many refusals do not hide the alarm after them, and the uses of a secret are in an audit log.
 #[test]
-fn what_leaves_a_sandbox_that_was_lent_a_secret() {
+fn a_sandbox_with_a_granted_secret_is_audited() {
     const SCRIPT: &str = r#"
 import os, sys, urllib.error, urllib.request as u
 for name in ["no_proxy", "NO_PROXY"]: os.environ.pop(name, None)
@@ -713,56 +725,53 @@ def ask(url, **headers):
 for n in range(30): ask(f"http://x{n}.example.com/")
 ask(f"http://127.0.0.1:{sys.argv[1]}/", Authorization="Bearer " + os.environ["LENT_KEY"])
 "#;
-    let stage = RepoFixture::new();
-    store_untried(&stage, "LENT_KEY", "planted-value-1", &[]);
+    let fixture = RepoFixture::new();
+    store_untried(&fixture, "LENT_KEY", "planted-value-1", &[]);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let lent = ["sandbox", "exec", "--lend", "LENT_KEY=git.example.com", "--allow", "git.example.com"];
     let allow = format!("127.0.0.1:{port}");
-    let said = stage.ralph(&[&lent[..], &["--allow", &allow, "--", "python3", "-c", SCRIPT, &port]].concat());
-    assert_eq!((said.code, said.stdout.as_str()), (0, "403\n".repeat(31).as_str()), "{said}");
-    let told: Vec<&str> = said.stderr.lines().collect();
-    let [refusals @ .., more, alarm, written] = told.as_slice() else { panic!("{said}") };
+    let output = fixture.ralph(&[&lent[..], &["--allow", &allow, "--", "python3", "-c", SCRIPT, &port]].concat());
+    assert_eq!((output.code, output.stdout.as_str()), (0, "403\n".repeat(31).as_str()), "{output}");
+    let lines: Vec<&str> = output.stderr.lines().collect();
+    let [refusals @ .., more, alarm, written] = lines.as_slice() else { panic!("{output}") };
     assert!(
         refusals.len() == 20 && refusals.iter().all(|line| line.contains(".example.com:80 was refused: ")),
-        "{said}"
+        "{output}"
     );
-    assert_eq!(*more, "and 11 more refusals", "{said}");
-    assert!(
-        alarm.starts_with("alarm: a stand-in for a credential was sent to a host it is not for (`LENT_KEY`"),
-        "{said}"
-    );
-    let (_, name) = written.split_once("; next: ralph policy log ").unwrap_or_else(|| panic!("{said}"));
-    let file = stage.state().join("exec").join(name).join("audit.jsonl");
+    assert_eq!(*more, "and 11 more refusals", "{output}");
+    assert!(alarm.starts_with("alarm: a phantom credential was sent to a host it is not for (`LENT_KEY`"), "{output}");
+    let (_, name) = written.split_once("; next: ralph policy log ").unwrap_or_else(|| panic!("{output}"));
+    let file = fixture.state().join("exec").join(name).join("audit.jsonl");
     let lines = fs::read_to_string(&file).unwrap();
     assert!(lines.contains("\"kind\":\"alarm\"") && !lines.contains("planted-value"), "{lines}");
-    let log = stage.ralph(&["policy", "log", name]);
+    let log = fixture.ralph(&["policy", "log", name]);
     assert!(log.code == 0 && log.stdout.contains("x29.example.com:80"), "{log}");
-    assert_eq!(stage.ralph(&["audit", "verify", name]).code, 0);
+    assert_eq!(fixture.ralph(&["audit", "verify", name]).code, 0);
     fs::write(&file, lines.replacen("x3.example.com", "x4.example.com", 1)).unwrap();
-    assert_eq!(stage.ralph(&["audit", "verify", name]).code, 1);
-    // Nothing is kept of a sandbox in which nobody asked for anything, or that was lent nothing.
+    assert_eq!(fixture.ralph(&["audit", "verify", name]).code, 1);
+    // No audit log is kept of a sandbox without requests, or without a grant.
     for args in [&lent[..], &["sandbox", "exec"]] {
-        let said = stage.ralph(&[args, &["--", "true"]].concat());
-        assert_eq!((said.code, said.stderr.as_str()), (0, ""), "{said}");
+        let output = fixture.ralph(&[args, &["--", "true"]].concat());
+        assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output}");
     }
-    assert_eq!(fs::read_dir(stage.state().join("exec")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(fixture.state().join("exec")).unwrap().count(), 1);
 }
 
-/// A rule that denies counts for every sandbox of its user.
+/// The user's deny rules apply to every sandbox.
 #[test]
-fn what_is_denied_to_runs_is_denied_to_single_commands() {
-    let stage = RepoFixture::new();
+fn deny_rules_apply_to_single_commands() {
+    let fixture = RepoFixture::new();
     let line = "python3 -c 'import urllib.request as u\ntry: u.urlopen(\"http://example.com/\")\n\
         except Exception as e: print(getattr(e, \"code\", e))'";
     let exec = ["sandbox", "exec", "--allow", "example.com:80", "--", "sh", "-c", line];
-    let said = stage.ralph(&exec);
-    assert!(!said.stderr.contains("is denied by rule"), "{said}");
-    assert_eq!(stage.ralph(&["policy", "deny", "example.com:80"]).code, 0);
-    let said = stage.ralph(&exec);
+    let output = fixture.ralph(&exec);
+    assert!(!output.stderr.contains("is denied by rule"), "{output}");
+    assert_eq!(fixture.ralph(&["policy", "deny", "example.com:80"]).code, 0);
+    let output = fixture.ralph(&exec);
     assert!(
-        said.stdout == "403\n"
-            && said.stderr.contains("example.com:80 was refused: it is denied by rule `example.com:80`"),
-        "{said}"
+        output.stdout == "403\n"
+            && output.stderr.contains("example.com:80 was refused: it is denied by rule `example.com:80`"),
+        "{output}"
     );
 }

@@ -1,4 +1,4 @@
-//! `ralph watch` in a real terminal: the built program in a tmux of its own, looked at and typed at like by a person.
+//! Tests `ralph watch` in a real terminal: the built program in its own tmux, with its screen read and keys sent.
 
 use std::fs;
 use std::ops::Deref as _;
@@ -15,15 +15,15 @@ use crate::secret_search::report_not_run;
 
 const SKIPPED: &str = "`ralph watch` was not looked at: there is no `tmux` program to make a terminal with";
 
-/// A terminal with the program in it; it ends when the test lets go of it.
+/// A terminal with the program in it; it is closed when this is dropped.
 struct TmuxTerminal<'a> {
     ralph: &'a RalphHarness,
     socket: TempDir,
 }
 
 impl<'a> TmuxTerminal<'a> {
-    /// Opens a terminal with a line for the shell in it, and afterwards says how that ended and how the terminal was
-    /// left; `None` where there is no tmux.
+    /// Opens a terminal that runs a shell line and then prints its exit code and the terminal's settings; `None` where
+    /// there is no tmux.
     fn open(ralph: &'a RalphHarness, (width, height): (u16, u16), line: &str) -> Option<Self> {
         if Command::new("tmux").arg("-V").output().is_err() {
             return None;
@@ -41,7 +41,7 @@ impl<'a> TmuxTerminal<'a> {
     #[track_caller]
     fn tmux(&self, args: &[&str]) -> String {
         let mut command = self.ralph.deref().command("tmux");
-        // UTF-8 whatever this machine is set to.
+        // UTF-8, whatever this machine's locale.
         command.arg("-u").arg("-S").arg(self.socket.path().join("socket")).args(args);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -56,7 +56,7 @@ impl<'a> TmuxTerminal<'a> {
         self.tmux(&["send-keys", key]);
     }
 
-    /// Waits until the screen shows something.
+    /// Waits until the screen shows a text.
     #[track_caller]
     fn wait_for(&self, words: &str) -> String {
         let deadline = Instant::now() + TIMEOUT;
@@ -70,7 +70,7 @@ impl<'a> TmuxTerminal<'a> {
         }
     }
 
-    /// The program has ended, and the terminal takes lines again.
+    /// Checks that the program has ended and the terminal is in line mode again.
     #[track_caller]
     fn assert_terminal_restored(&self, code: i32) {
         let screen = self.wait_for("icanon");
@@ -79,7 +79,7 @@ impl<'a> TmuxTerminal<'a> {
         assert_eq!(self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]).trim(), "0 1");
     }
 
-    /// The process that draws.
+    /// Returns the process that draws.
     fn watch_pid(&self) -> Pid {
         let shell = self.tmux(&["display-message", "-p", "#{pane_pid}"]).trim().to_owned();
         let children = Path::new("/proc").join(&shell).join("task").join(&shell).join("children");
@@ -97,7 +97,7 @@ impl Drop for TmuxTerminal<'_> {
     }
 }
 
-/// A run with many short actions, which hurry once the test lets them.
+/// Returns a run with many short actions, which get faster when the test releases them.
 fn run_with_short_actions() -> RalphHarness {
     let mut actions = vec![run("[ -e .ralph/go ] || sleep 0.1"); 50];
     actions.extend(honest_actions());
@@ -123,7 +123,7 @@ fn a_run_is_watched_paused_and_resumed() {
     }
     ralph.await_event("the pause", |event| event["type"] == "paused");
 
-    // A note for a run at rest, with letters that are keys elsewhere.
+    // A note for a run at rest, with letters that are key bindings elsewhere.
     terminal.press("n");
     terminal.press("use the abacus, psq");
     terminal.wait_for("note: use the abacus, psq");
@@ -141,7 +141,7 @@ fn a_run_is_watched_paused_and_resumed() {
     }
     assert_eq!(ralph.events_of("action-finished").len(), 53, "an action was lost or done twice");
 
-    // Smaller, and the panels fold away.
+    // On a smaller screen panels are hidden.
     terminal.tmux(&["resize-window", "-x", "40", "-y", "12"]);
     terminal.wait_for("── Log");
     let screen = terminal.wait_for("✓ succeeded");
@@ -153,7 +153,7 @@ fn a_run_is_watched_paused_and_resumed() {
 }
 
 #[test]
-fn refusals_lost_folders_and_signals() {
+fn refusals_lost_folders_and_signals_are_handled() {
     let ralph = RalphHarness::new(&[answer(&honest_actions(), &BOTH_BOXES)]);
     ralph.ralph(&["run"]).expect_exit(0);
     let Some(terminal) = TmuxTerminal::open(&ralph, (80, 24), "NO_COLOR=1 $RALPH watch @") else {
@@ -172,7 +172,7 @@ fn refusals_lost_folders_and_signals() {
         .collect();
     assert_eq!(coloured, Vec::<&str>::new());
 
-    // Somebody removes the run; what was known stays.
+    // The run's folder is removed; what was read stays on screen.
     fs::rename(ralph.run_folder(), ralph.state().join("elsewhere")).unwrap();
     for words in ["the folder of the run is gone", "next: ralph ls", "[✓] M1.2"] {
         terminal.wait_for(words);
@@ -187,7 +187,7 @@ fn refusals_lost_folders_and_signals() {
 fn suspended_and_back() {
     let ralph = RalphHarness::new(&[answer(&honest_actions(), &BOTH_BOXES)]);
     ralph.ralph(&["run"]).expect_exit(0);
-    // A shell that looks after its jobs.
+    // A shell with job control.
     let line = "set -m; $RALPH watch @; echo it rests; read answer; fg";
     let Some(terminal) = TmuxTerminal::open(&ralph, (80, 24), line) else {
         return report_not_run(SKIPPED);
@@ -206,9 +206,9 @@ fn suspended_and_back() {
 fn without_a_terminal() {
     let ralph = RalphHarness::new(&[answer(&honest_actions(), &BOTH_BOXES)]);
     ralph.ralph(&["run"]).expect_exit(0);
-    let said = ralph.ralph(&["watch", "@"]).expect_exit(2);
-    assert_eq!(said.stderr, "ralph: `ralph watch` needs a terminal to draw on\n\nhint: ralph logs -f @\n");
-    assert_eq!(said.stdout, "");
-    let said = ralph.ralph(&["watch", "@", "--json"]).expect_exit(2);
-    assert!(said.stdout.contains("ralph logs -f @ --json"), "{}", said.stdout);
+    let output = ralph.ralph(&["watch", "@"]).expect_exit(2);
+    assert_eq!(output.stderr, "ralph: `ralph watch` needs a terminal to draw on\n\nhint: ralph logs -f @\n");
+    assert_eq!(output.stdout, "");
+    let output = ralph.ralph(&["watch", "@", "--json"]).expect_exit(2);
+    assert!(output.stdout.contains("ralph logs -f @ --json"), "{}", output.stdout);
 }

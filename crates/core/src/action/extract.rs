@@ -1,24 +1,24 @@
-//! Finds the one JSON object in what a model said: prose, Markdown fences and examples may stand around it.
+//! Finds the one JSON object in the text of a model, which may have prose, Markdown fences and examples around it.
 //!
-//! Works on brackets and quotes only and never judges what is inside; reading time is linear in the text.
+//! Looks at brackets and quotes only and does not validate the object; the time is linear in the length of the text.
 
 /// How many opening brackets that are never closed are tried before giving up: each costs one pass over the text.
 const MAX_OPEN: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplyExtraction<'a> {
-    /// The only object that can be meant.
+    /// The only object that can be the reply.
     One(&'a str),
-    /// An object that begins but never ends.
+    /// An object that is never closed.
     Cut(&'a str),
     /// More than one object that looks like a reply.
     Several,
-    /// An object that ends in the middle of what was meant.
+    /// An object that ends in the middle of the intended one.
     Broken,
     None,
 }
 
-/// Finds the object that is meant as the reply.
+/// Finds the object that is the reply.
 pub(super) fn find_reply_object(text: &str) -> ReplyExtraction<'_> {
     let mut whole = Vec::new();
     let mut open = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn find_reply_object(text: &str) -> ReplyExtraction<'_> {
     match (replies.next(), replies.next()) {
         (Some((start, object)), None) => {
             let cut_before = open.iter().any(|(at, _)| at < start && text.get(*at..*start).is_some_and(names_actions));
-            // A second answer that was cut off may have been meant to replace the first.
+            // A second, truncated answer may have been meant to replace the first.
             let cut_after = open.iter().any(|(at, rest)| at > start && names_actions(rest));
             if cut_before || cut_after {
                 ReplyExtraction::Several
@@ -53,15 +53,15 @@ pub(super) fn find_reply_object(text: &str) -> ReplyExtraction<'_> {
         (Some(_), Some(_)) => ReplyExtraction::Several,
         (None, _) => match (open.first(), whole.last()) {
             (Some((_, rest)), _) => ReplyExtraction::Cut(rest),
-            // None of the objects is a reply: the last is most probably the answer, and its error the one to name.
+            // None of the objects is a reply: the last is most probably the answer, so its error is the one to report.
             (None, Some((_, last))) => ReplyExtraction::One(last),
             (None, None) => ReplyExtraction::None,
         },
     }
 }
 
-/// Says whether a bracket closes after `end` that nothing opened: then a quote that was not escaped ended a string too
-/// early, and the object found is only a part of the one that was meant.
+/// Returns whether an unopened bracket closes after `end`: then an unescaped quote ended a string too early, and the
+/// object found is only a part of the intended one.
 fn has_unopened_bracket(text: &str, end: usize, whole: &[(usize, &str)]) -> bool {
     let mut at = end;
     for (start, object) in whole.iter().filter(|(start, _)| *start >= end) {
@@ -77,7 +77,7 @@ fn names_actions(object: &str) -> bool {
     ["\"actions\"", "'actions'", "actions:"].iter().any(|key| object.contains(key))
 }
 
-/// Returns the length of the object that starts the text, when its brackets close again.
+/// Returns the length of the object at the start of the text, if its brackets are closed.
 fn end_of_object(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     let mut in_string = false;
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects() {
+    fn the_reply_object_is_found() {
         const REPLY: &str = r#"{"actions": [{"a": "}{"}]}"#;
         for (text, want) in [
             (REPLY.to_owned(), ReplyExtraction::One(REPLY)),
@@ -133,9 +133,9 @@ mod tests {
             (format!("{REPLY}\n{REPLY}"), ReplyExtraction::Several),
             (format!("{REPLY}\nor rather\n{{\"actions\": [{{"), ReplyExtraction::Several),
             (format!("x {}", &REPLY[..REPLY.len() - 1]), ReplyExtraction::Cut(&REPLY[..REPLY.len() - 1])),
-            // An answer that was cut off inside a file that looks like an answer.
+            // An answer truncated inside a file content that looks like an answer.
             (format!("{{\"actions\": [{{\"content\": \"{REPLY}"), ReplyExtraction::Several),
-            // A quote that is not escaped.
+            // An unescaped quote.
             (r#"{"actions": [{"content": "say "}]}" now"}]}"#.to_owned(), ReplyExtraction::Broken),
             (format!("{REPLY} {{ok}} }}"), ReplyExtraction::Broken),
             ("{\"a\": 1} {\"b\": 2}".to_owned(), ReplyExtraction::One("{\"b\": 2}")),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn depths() {
+    fn nesting_depths() {
         for (text, want) in [("", 0), ("{}", 1), ("[[(", 3), ("[] [] {[]}", 2), ("]]][", 1)] {
             assert_eq!(nesting_depth(text), want, "{text}");
         }

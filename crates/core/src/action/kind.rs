@@ -1,4 +1,4 @@
-//! Names the kind of an action, as it is written into events and action logs.
+//! Defines the kinds of actions, as written into events and action logs.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub enum ActionKind {
     StopFailure,
     /// The one action of an agent's iteration.
     Session,
-    /// Written by another version of ralph. It steers nothing and is written back as it was read.
+    /// A kind of another version of ralph. It has no effect and is written back unchanged.
     Other(String),
 }
 
@@ -50,7 +50,7 @@ impl ActionKind {
         }
     }
 
-    /// Tells whether the action only says how the iteration or the run goes on, and touches no file.
+    /// Returns whether the action only decides how the iteration or the run continues, and touches no file.
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Rotate | Self::Pause | Self::StopSuccess | Self::StopFailure)
     }
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_read_and_written_as_the_same_word() {
+    fn kinds_round_trip_as_strings() {
         for kind in ActionKind::KNOWN {
             let text = serde_json::to_string(&kind).unwrap();
             assert_eq!(text, format!("\"{kind}\""));

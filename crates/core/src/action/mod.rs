@@ -1,6 +1,7 @@
-//! What a model may ask for: the reply type with its schema, the reader of model text, and safe repository paths.
+//! Defines what a model may ask for: the reply type with its schema, the parser of model text, and safe repository
+//! paths.
 //!
-//! Nothing here does an action; the engine does, one by one, with the sandbox.
+//! Nothing here executes an action; the engine does, one by one, in the sandbox.
 
 mod extract;
 mod kind;

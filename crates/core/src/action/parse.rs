@@ -1,7 +1,8 @@
-//! Reads what a model said into a [`ActionReply`], or says in one or two sentences what is wrong so that it can be asked again.
+//! Parses the text of a model into an [`ActionReply`], or says in one or two sentences what is wrong so that the model
+//! can be asked again.
 //!
-//! Repair is a last resort and never trusted with text that is used byte for byte: repairing drops unknown escapes, so
-//! a repaired command or file would be a different one. An answer that was cut off is never completed by guessing.
+//! Repair is a last resort and never applied to text that is used byte for byte: repairing drops unknown escapes, so a
+//! repaired command or file would be a different one. A truncated answer is never completed by guessing.
 
 use serde::Deserialize as _;
 use serde_json::error::Category;
@@ -12,22 +13,22 @@ use super::reply::{
 };
 use crate::text;
 
-/// The longest text that is looked at, in bytes.
+/// The longest text that is parsed, in bytes.
 pub const MAX_TEXT: usize = 1 << 20;
-/// What may be repaired is short: it holds no files, patches or commands.
+/// The longest text that is repaired: repairable replies are short, because they hold no files, patches or commands.
 const MAX_REPAIR: usize = 16 * 1024;
-/// A reply nests four deep; more than this is an attack on the repairer's stack.
+/// A reply nests four levels deep; more than this could overflow the repairer's stack.
 const MAX_DEPTH: usize = 24;
 
-/// A reply that was understood.
+/// A reply that was parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedReply {
     pub reply: ActionReply,
-    /// The text was not JSON and was mended; such a reply asks for nothing but to rotate, pause or stop.
+    /// The text was not valid JSON and was repaired; such a reply can only rotate, pause or stop.
     pub repaired: bool,
 }
 
-/// Why a text is not a reply, in words for the model.
+/// Why a text is not a reply, as a message for the model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct InvalidReply {
@@ -40,7 +41,7 @@ impl InvalidReply {
     }
 }
 
-/// Reads the text of a model as a reply.
+/// Parses the text of a model as a reply.
 pub fn parse(text: &str) -> Result<ParsedReply, InvalidReply> {
     if text.len() > MAX_TEXT {
         return Err(InvalidReply::new(format!(
@@ -90,8 +91,8 @@ fn repair(object: &str, error: &serde_json::Error) -> Result<ParsedReply, Invali
     if object.len() > MAX_REPAIR || extract::nesting_depth(object) > MAX_DEPTH {
         return Err(invalid());
     }
-    let mended = jsonrepair_rs::jsonrepair(object).map_err(|_| invalid())?;
-    let reply: ActionReply = serde_json::from_str(&mended).map_err(|_| invalid())?;
+    let repaired = jsonrepair_rs::jsonrepair(object).map_err(|_| invalid())?;
+    let reply: ActionReply = serde_json::from_str(&repaired).map_err(|_| invalid())?;
     if reply.actions.iter().any(Action::has_verbatim_text) {
         return Err(invalid());
     }
@@ -99,7 +100,7 @@ fn repair(object: &str, error: &serde_json::Error) -> Result<ParsedReply, Invali
     Ok(ParsedReply { reply, repaired: true })
 }
 
-/// Returns the text around a place, for a model that does not count lines.
+/// Returns the text around a position, because a model does not count lines.
 fn excerpt_near(object: &str, line: usize, column: usize) -> String {
     let line_start: usize = object.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     let mut start = (line_start + column).saturating_sub(30).min(object.len());
@@ -109,7 +110,7 @@ fn excerpt_near(object: &str, line: usize, column: usize) -> String {
     text::strip_control(text::head(&object[start..], 60)).replace('\n', "⏎")
 }
 
-/// Says where in well-formed JSON the wrong field is: the parser itself knows no paths.
+/// Returns where in well-formed JSON the wrong field is: the parser itself reports no paths.
 fn explain(object: &str, error: &serde_json::Error) -> String {
     let place = serde_json::from_str::<serde_json::Value>(object).ok().and_then(|value| {
         let actions = value.get("actions")?.as_array()?;
@@ -122,7 +123,7 @@ fn explain(object: &str, error: &serde_json::Error) -> String {
     format!("the answer does not fit the schema: {}", text::strip_control(text::head(&message, 600)))
 }
 
-/// Checks the sizes that the schema states and serde does not know.
+/// Checks the size limits of the schema, which serde does not enforce.
 fn check(reply: &ActionReply) -> Result<(), InvalidReply> {
     check_size("summary", &reply.summary, 0, MAX_SUMMARY)?;
     if reply.actions.len() > MAX_ACTIONS {

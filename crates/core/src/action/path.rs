@@ -1,7 +1,8 @@
-//! Paths a model may name: the lexical half of path safety.
+//! Parses the paths that a model names: the lexical half of path safety.
 //!
 //! A [`RepoPath`] is relative, stays below its root and never touches git's own folder under any spelling a file system
-//! might fold into it. The other half, links that lead out, needs the disk and is done where files are opened.
+//! might fold into it. The other half, symlinks that lead outside, needs the disk and is checked where files are
+//! opened.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use crate::text;
 const MAX_LEN: usize = 4096;
 const MAX_COMPONENT: usize = 255;
 
-/// A path inside the repository, in normal form: `a/b`, or `.` for the root when a folder was asked for.
+/// A path inside the repository, in normal form: `a/b`, or `.` for the root where a folder is expected.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RepoPath(String);
 
@@ -37,7 +38,7 @@ pub enum WriteAccess {
     AppendOnly,
 }
 
-/// A file that ralph keeps and the model may only read.
+/// A file that ralph maintains and the model may only read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{path}` is kept by ralph; write to `.ralph/progress.md` or `.ralph/notes.md`, or append to `.ralph/guardrails.md`"
@@ -47,13 +48,13 @@ pub struct ReservedPath {
 }
 
 impl RepoPath {
-    /// Reads the path of a file.
+    /// Parses the path of a file.
     pub fn parse(text: &str) -> Result<Self, BadPath> {
         let path = Self::parse_dir(text)?;
         if path.is_root() { Err(BadPath::Empty) } else { Ok(path) }
     }
 
-    /// Reads the path of a folder, where `.` means the repository itself.
+    /// Parses the path of a folder, where `.` means the repository itself.
     pub fn parse_dir(text: &str) -> Result<Self, BadPath> {
         let shown = || text::strip_control(text::head(text, 120));
         if text.is_empty() {
@@ -90,20 +91,20 @@ impl RepoPath {
         self.0 == "."
     }
 
-    /// Says whether the path is ralph's folder or lies in it.
+    /// Returns whether the path is ralph's folder or inside it.
     pub fn is_ralph_state(&self) -> bool {
         self.in_ralph().is_some()
     }
 
-    /// Says whether the file only ever grows.
+    /// Returns whether the file is append-only.
     pub fn is_append_only(&self) -> bool {
         let files = ["guardrails.md", "errors.log", "activity.log", "diagnostics.md"];
         self.in_ralph().is_some_and(|file| files.contains(&file.as_str()))
     }
 
-    /// Says how the model may write the file, if at all.
+    /// Returns how the model may write the file, if at all.
     pub fn model_may_write(&self) -> Result<WriteAccess, ReservedPath> {
-        // In ralph's folder, what is not known to be the model's is ralph's: short names of files are refused with it.
+        // In ralph's folder the model may write only the files listed here, so NTFS short names are refused as well.
         match self.in_ralph().as_deref() {
             None if !self.is_root() => Ok(WriteAccess::Free),
             Some("progress.md" | "notes.md") => Ok(WriteAccess::Free),
@@ -126,8 +127,8 @@ impl fmt::Display for RepoPath {
     }
 }
 
-/// Returns the name that the loosest file system would read: HFS+ ignores some characters, NTFS cuts streams and drops
-/// dots and spaces at the end, both ignore case.
+/// Returns the name as the most lenient file system would read it: HFS+ ignores some characters, NTFS cuts streams and
+/// drops dots and spaces at the end, both ignore case.
 fn fold_name(part: &str) -> String {
     let ignored =
         |c: char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
@@ -136,7 +137,7 @@ fn fold_name(part: &str) -> String {
     name.trim_end_matches(['.', ' ']).to_owned()
 }
 
-/// Says whether a folded name is the dot folder `name`, by its own name or its short name on NTFS (`git~1`).
+/// Returns whether a folded name is the dot folder `name`, by its own name or its short name on NTFS (`git~1`).
 fn is_folder(folded: &str, name: &str) -> bool {
     if folded.strip_prefix('.') == Some(name) {
         return true;
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn good_paths() {
+    fn valid_paths_are_normalised() {
         for (text, want) in [
             ("a", "a"),
             ("./a//b", "a/b"),
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_paths() {
+    fn invalid_paths_are_refused() {
         for text in ["", ".", "./", ".//."] {
             bad(text, "the path is empty");
         }
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_write() {
+    fn write_access_of_the_model() {
         for (text, state, append_only, write) in [
             ("src/main.rs", false, false, Some(WriteAccess::Free)),
             ("a/.ralph/format", false, false, Some(WriteAccess::Free)),
@@ -264,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_is_safe_and_stable(text in "[./a-cG gitGIT~1:\\\\\u{200c}\n-]{0,24}") {
+        fn parsed_paths_are_safe_and_stable(text in "[./a-cG gitGIT~1:\\\\\u{200c}\n-]{0,24}") {
             if let Ok(path) = RepoPath::parse(&text) {
                 let parts: Vec<&str> = path.as_str().split('/').collect();
                 prop_assert!(parts.iter().all(|part| !part.is_empty() && *part != "." && *part != ".."));
@@ -278,7 +279,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_survived(text in "(?s).{0,300}") {
+        fn no_text_panics(text in "(?s).{0,300}") {
             let _path_or_not = RepoPath::parse(&text);
         }
     }

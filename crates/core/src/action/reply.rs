@@ -1,7 +1,8 @@
-//! The reply of a model as types: the schema shown to the model is generated from them, so the two cannot disagree.
+//! Defines the reply of a model as types: the schema shown to the model is generated from them, so the two cannot
+//! disagree.
 //!
-//! Reading model text (fences, repair, what to say when it is wrong) is in `parse`. Paths are plain text here, because
-//! a bad path is the failure of one action, not of the whole reply: the engine takes them through `RepoPath`.
+//! `parse` reads the model's text (fences, repair, error messages). Paths are plain text here, because a bad path fails
+//! one action and not the whole reply: the engine parses them as `RepoPath`.
 
 use std::fmt;
 
@@ -118,7 +119,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns the kind, whose word is the tag the action is written with.
+    /// Returns the kind, which is also the serialized tag of the action.
     pub fn kind(&self) -> ActionKind {
         match self {
             Self::Run { .. } => ActionKind::Run,
@@ -132,7 +133,7 @@ impl Action {
         }
     }
 
-    /// Says in one line what the action does.
+    /// Describes the action in one line.
     pub fn brief(&self) -> String {
         let line = |text: &str| crate::text::first_line(&crate::text::strip_control(text), 200).to_owned();
         match self {
@@ -150,7 +151,7 @@ impl Action {
         }
     }
 
-    /// Says whether the action's text is used byte for byte, so that a silent change of one escape would do harm.
+    /// Returns whether the action's text is used byte for byte, so that a silent change of one escape would do harm.
     pub(super) fn has_verbatim_text(&self) -> bool {
         match self {
             Self::Run { .. } | Self::Patch { .. } | Self::Write { .. } | Self::Commit { .. } => true,
@@ -212,7 +213,7 @@ fn timeout() -> u32 {
     TIMEOUT_S
 }
 
-/// Reads what JSON Schema calls an integer (`900`, but also `900.0` and `1e3`) and brings it into range.
+/// Deserializes what JSON Schema calls an integer (`900`, but also `900.0` and `1e3`) and clamps it to the range.
 fn clamped<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let seconds = f64::deserialize(deserializer)?;
     if seconds < 0.0 || seconds.fract() != 0.0 {

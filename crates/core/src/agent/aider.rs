@@ -1,11 +1,11 @@
-//! aider. Its options were read in its source; the program was not run.
+//! Builds the invocation of aider. Its options come from its source; the program was not run.
 
 use super::contract::{AgentInvocation, AgentSessionParams};
 use crate::profile::ProviderProtocol;
 
-/// Returns what starts one session without a person.
+/// Returns the invocation of one headless session.
 pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
-    // Its models have LiteLLM's names: the provider says which protocol is spoken.
+    // aider uses LiteLLM's model names: the provider in the name selects the protocol.
     let provider = if session.wire == ProviderProtocol::Anthropic { "anthropic" } else { "openai" };
     let model = format!("{provider}/{}", session.model);
     let at = |name: &str| format!("{}/{name}", session.folder.trim_end_matches('/'));

@@ -1,4 +1,4 @@
-//! The table of every built-in agent: one row of data each, with functions for its command line and its output.
+//! Lists every built-in agent: one row of data each, with functions for its command line and its output.
 
 use super::claude_stream::ClaudeStreamReader;
 use super::codex::CodexStreamReader;
@@ -11,7 +11,7 @@ use super::plain_text::PlainTextReader;
 use super::{aider, claude, codex, copilot, cursor, gemini, goose, opencode, qwen};
 use crate::profile::ProviderProtocol;
 
-/// A row of the table. What each field means stands at the method of [`Agent`] that returns it.
+/// A row of the table. Each field is documented at the method of [`Agent`] that returns it.
 #[derive(Debug)]
 struct BuiltinAgent {
     name: &'static str,
@@ -85,7 +85,7 @@ static AGENTS: [&dyn Agent; 9] = [
         name: "cursor",
         program: "cursor-agent",
         package: None,
-        install_hint: "install it from cursor.com/cli; the npm package of that name is somebody else's",
+        install_hint: "install it from cursor.com/cli; the npm package of that name is unrelated",
         native_program: None,
         guarantee: CredentialGuarantee::OneShotSecret,
         wires: &[],
@@ -143,12 +143,12 @@ static AGENTS: [&dyn Agent; 9] = [
     },
 ];
 
-/// Returns every agent that is built in.
+/// Returns every built-in agent.
 pub fn all() -> &'static [&'static dyn Agent] {
     &AGENTS
 }
 
-/// Returns the built-in agent of a name. `custom` is none of them: it is made by [`super::CustomAgent::new`].
+/// Returns the built-in agent of a name. `custom` is not among them: [`super::CustomAgent::new`] creates it.
 pub fn by_name(name: &str) -> Option<&'static dyn Agent> {
     all().iter().copied().find(|agent| agent.name() == name)
 }

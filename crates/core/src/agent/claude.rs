@@ -1,12 +1,12 @@
-//! Claude Code. Verified with the real program.
+//! Builds the invocation of Claude Code. Verified with the real program.
 
 use super::contract::{AgentInvocation, AgentSessionParams};
 use crate::env::{ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN};
 
-/// Returns what starts one session without a person.
+/// Returns the invocation of one headless session.
 pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
     let key = match session.key_variable {
-        // The header it sends, and what it says of itself there, depend on the variable.
+        // The variable decides which header it sends and how it identifies itself there.
         CLAUDE_CODE_OAUTH_TOKEN => CLAUDE_CODE_OAUTH_TOKEN,
         ANTHROPIC_AUTH_TOKEN => ANTHROPIC_AUTH_TOKEN,
         _ => "ANTHROPIC_API_KEY",
@@ -26,9 +26,9 @@ pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
     .env("CLAUDE_CONFIG_DIR", session.folder)
     .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
     .env("DISABLE_AUTOUPDATER", "1")
-    // It would try ten times, and a run has its own way to wait.
+    // Otherwise it would try ten times, and the run has its own backoff.
     .env("CLAUDE_CODE_MAX_RETRIES", "2")
-    // It refuses to run as root elsewhere.
+    // Without this it refuses to run as root.
     .env("IS_SANDBOX", "1")
     .stdin(session.prompt);
     for name in [

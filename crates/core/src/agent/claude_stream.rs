@@ -1,4 +1,5 @@
-//! The stream of `claude`, which others copied: one JSON object a line, messages as the Messages API has them.
+//! Reads the output of `claude`, which other agents copied: one JSON object per line, messages in the format of the
+//! Messages API.
 
 use serde_json::Value;
 
@@ -8,7 +9,7 @@ use super::stream_state::{self, AgentStreamState, count_at, str_at};
 use crate::money::MicroUsd;
 use crate::price::TokenUsage;
 
-/// Reads the stream of `claude`, `qwen` and `cursor-agent`.
+/// Reads the output of `claude`, `qwen` and `cursor-agent`.
 #[derive(Debug, Default)]
 pub(super) struct ClaudeStreamReader {
     state: AgentStreamState,
@@ -43,7 +44,7 @@ impl AgentOutputReader for ClaudeStreamReader {
 impl ClaudeStreamReader {
     fn assistant(&mut self, event: &Value) -> Vec<AgentOutputEvent> {
         let parts = event.pointer("/message/content").and_then(Value::as_array);
-        let said = parts.into_iter().flatten().filter_map(|part| match str_at(part, "/type") {
+        let events = parts.into_iter().flatten().filter_map(|part| match str_at(part, "/type") {
             "text" => self.state.record_text(str_at(part, "/text")),
             "tool_use" => {
                 let brief = part.get("input").map(stream_state::summarize_arguments).unwrap_or_default();
@@ -51,7 +52,7 @@ impl ClaudeStreamReader {
             }
             _ => None,
         });
-        said.collect()
+        events.collect()
     }
 
     fn user(&mut self, event: &Value) -> Vec<AgentOutputEvent> {
@@ -66,7 +67,7 @@ impl ClaudeStreamReader {
             .collect()
     }
 
-    /// A tool of `cursor-agent`: `{"tool_call":{"readToolCall":{"args":…,"result":{"success":…}}}}`.
+    /// Reads a tool call of `cursor-agent`: `{"tool_call":{"readToolCall":{"args":…,"result":{"success":…}}}}`.
     fn tool_call(&mut self, event: &Value) -> Option<AgentOutputEvent> {
         let (name, call) = event.get("tool_call")?.as_object()?.iter().next()?;
         let id = str_at(event, "/call_id");
@@ -99,10 +100,10 @@ fn parse_retry(event: &Value) -> AgentOutputEvent {
     }
 }
 
-/// Judges by `is_error` and never by `subtype`: a refused call is a `success` with an error in it.
+/// Parses the result by `is_error` and never by `subtype`: a refused call is a `success` with an error in it.
 fn parse_result(event: &Value) -> AgentResult {
     let text = str_at(event, "/result");
-    // `qwen` calls it a success when its last call failed, and ends with code 0.
+    // `qwen` reports success when its last call failed, and exits with code 0.
     let refused = text.starts_with("[API Error: ");
     let ok = event.get("is_error").and_then(Value::as_bool) == Some(false) && !refused;
     let why = (!ok).then(|| [text.to_owned(), parse_error(event), str_at(event, "/subtype").to_owned()]);
@@ -118,7 +119,7 @@ fn parse_result(event: &Value) -> AgentResult {
     }
 }
 
-/// Returns the words of an error, wherever they stand.
+/// Returns the message of an error, whichever field holds it.
 fn parse_error(event: &Value) -> String {
     if let Some(errors) = event.get("errors").and_then(Value::as_array) {
         return errors.iter().filter_map(Value::as_str).take(4).collect::<Vec<_>>().join("; ");
@@ -127,7 +128,7 @@ fn parse_error(event: &Value) -> String {
     places.iter().map(|place| str_at(event, place)).find(|text| !text.is_empty()).unwrap_or_default().to_owned()
 }
 
-/// The sum over all models counts helpers too; the plain one only the main conversation.
+/// Returns the token usage. The sum over all models includes subagents; the plain field only the main conversation.
 fn parse_usage(event: &Value) -> Option<TokenUsage> {
     let mut all = TokenUsage::default();
     if let Some(models) = event.get("modelUsage").and_then(Value::as_object).filter(|models| !models.is_empty()) {
@@ -144,7 +145,7 @@ fn parse_usage(event: &Value) -> Option<TokenUsage> {
     }
     let usage = event.get("usage").filter(|usage| usage.is_object())?;
     let cached = count_at(usage, "/cache_read_input_tokens");
-    // Where there is a total, the input includes what was read from the cache.
+    // If there is a total, the input includes cache reads.
     let within = usage.get("total_tokens").is_some();
     let input = count_at(usage, "/input_tokens");
     Some(TokenUsage {

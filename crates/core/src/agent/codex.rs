@@ -1,4 +1,6 @@
-//! Codex. Verified with the real program. It speaks only OpenAI's newer protocol.
+//! Builds the invocation of Codex and reads its output. Verified with the real program.
+//!
+//! It supports only OpenAI's Responses protocol.
 
 use serde_json::Value;
 
@@ -8,7 +10,7 @@ use super::output_event::{AgentOutputEvent, AgentOutputReader, AgentResult};
 use super::stream_state::{self, AgentStreamState, count_at, str_at};
 use crate::price::TokenUsage;
 
-/// Returns what starts one session without a person.
+/// Returns the invocation of one headless session.
 pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
     AgentInvocation::new(&[
         session.program,
@@ -26,7 +28,8 @@ pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
     .stdin(session.prompt)
 }
 
-/// A provider of its own: the built-in one tries another transport for a while before it asks.
+/// Returns a config with a custom provider: the built-in one tries another transport for a while before it sends the
+/// request.
 fn settings(session: &AgentSessionParams<'_>) -> String {
     let text = |text: &str| toml::Value::String(text.to_owned());
     let provider = toml::Table::from_iter([
@@ -53,14 +56,14 @@ fn settings(session: &AgentSessionParams<'_>) -> String {
 #[derive(Debug, Default)]
 pub(super) struct CodexStreamReader {
     state: AgentStreamState,
-    /// What it said went wrong last; it ends without a result when it cannot even begin.
+    /// The last error it reported; it ends without a result when it cannot even start.
     last_error: Option<String>,
 }
 
 impl AgentOutputReader for CodexStreamReader {
     fn read_line(&mut self, line: &str) -> Vec<AgentOutputEvent> {
         let Some(event) = stream_state::json_object(line) else { return Vec::new() };
-        let said = match str_at(&event, "/type") {
+        let parsed = match str_at(&event, "/type") {
             "item.started" => self.started(&event),
             "item.completed" => self.completed(&event),
             "turn.completed" => {
@@ -75,7 +78,7 @@ impl AgentOutputReader for CodexStreamReader {
             "error" => Some(self.error(str_at(&event, "/message"))),
             _ => None,
         };
-        said.into_iter().collect()
+        parsed.into_iter().collect()
     }
 
     fn session_result(&self) -> Option<&AgentResult> {
@@ -99,7 +102,7 @@ impl CodexStreamReader {
         let id = str_at(item, "/id");
         match str_at(item, "/type") {
             "agent_message" => self.state.record_text(str_at(item, "/text")),
-            // Not fatal: what ends the session is a failed turn.
+            // Not fatal: only a failed turn ends the session.
             "error" => Some(stream_state::warning(str_at(item, "/message"))),
             _ => {
                 tool(item)?;
@@ -132,7 +135,7 @@ impl CodexStreamReader {
     }
 }
 
-/// Returns name and purpose of an item that is a tool.
+/// Returns the name and purpose of an item that is a tool call.
 fn tool(item: &Value) -> Option<(String, String)> {
     let owned = |name: &str, brief: &str| Some((name.to_owned(), brief.to_owned()));
     match str_at(item, "/type") {
@@ -145,7 +148,7 @@ fn tool(item: &Value) -> Option<(String, String)> {
     }
 }
 
-/// Its input includes what was read from a cache, and what was written to one.
+/// Returns the token usage. The reported input includes cache reads and cache writes.
 fn usage(event: &Value) -> Option<TokenUsage> {
     let usage = event.get("usage").filter(|usage| usage.is_object())?;
     let cached_input = count_at(usage, "/cached_input_tokens");

@@ -1,33 +1,33 @@
-//! What is known of an agent, and how one session of it is started.
+//! Defines what ralph knows about an agent, and the parameters of one session.
 
 use std::fmt;
 
 use super::output_event::AgentOutputReader;
 use crate::profile::ProviderProtocol;
 
-/// A coding agent with a command line: a row of the built-in table, or one that the user wrote down.
+/// A coding agent with a command line: a row of the built-in table, or one that the user configured.
 pub trait Agent: fmt::Debug + Send + Sync {
     fn name(&self) -> &str;
-    /// Its program, as it is called on `PATH`.
+    /// The name of its program on `PATH`.
     fn program(&self) -> &str;
-    /// The package it is fetched as; `None` where ralph cannot fetch it, and [`Agent::install_hint`] says what to do.
+    /// The package to install; `None` if ralph cannot install it, and [`Agent::install_hint`] says what to do.
     fn package(&self) -> Option<AgentPackage>;
-    /// How a person gets it where there is no package.
+    /// How the user installs it if there is no package.
     fn install_hint(&self) -> &'static str;
     /// The program within its package's `node_modules` that needs no installation script, with `{arch}` for the
-    /// processor and `*` for one part of the path; `None` where it is what `.bin` names.
+    /// processor and `*` for one part of the path; `None` if it is the one in `.bin`.
     fn native_program(&self) -> Option<&'static str> {
         None
     }
     /// What keeps the real credential away from it.
     fn guarantee(&self) -> CredentialGuarantee;
-    /// The protocols of providers it can be pointed at, the best first. Empty where it only talks to its maker.
+    /// The provider protocols it supports, the best first. Empty if it only talks to its vendor.
     fn wires(&self) -> &[ProviderProtocol];
-    /// How what is written here was tried.
+    /// How the support for this agent was tested.
     fn test_level(&self) -> AgentTestLevel;
-    /// Returns what starts one session without a person.
+    /// Returns the invocation of one headless session.
     fn invocation(&self, session: &AgentSessionParams<'_>) -> AgentInvocation;
-    /// Returns a reader of what one session prints on standard output.
+    /// Returns a reader for the standard output of one session.
     fn reader(&self) -> Box<dyn AgentOutputReader>;
 }
 
@@ -39,14 +39,14 @@ pub enum AgentPackage {
 }
 
 impl AgentPackage {
-    /// Returns the name within its registry.
+    /// Returns the name in its registry.
     pub fn name(self) -> &'static str {
         match self {
             Self::Npm(name) | Self::Pip(name) => name,
         }
     }
 
-    /// Returns the preset of hosts that its registry needs.
+    /// Returns the host preset that its registry needs.
     pub fn preset(self) -> &'static str {
         match self {
             Self::Npm(_) => "npm",
@@ -64,16 +64,16 @@ impl fmt::Display for AgentPackage {
 /// What keeps the real credential away from an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CredentialGuarantee {
-    /// It is pointed at a route of the door and holds a stand-in.
+    /// It uses a model route of the egress proxy and holds a phantom.
     BaseUrl,
-    /// It calls its maker; the door looks into the connection and exchanges the stand-in.
+    /// It calls its vendor; the egress proxy intercepts the connection and replaces the phantom.
     Interception,
-    /// It must hold a real secret, made for one session.
+    /// It must hold a real secret, created for one session.
     OneShotSecret,
 }
 
 impl CredentialGuarantee {
-    /// Returns the word for machines.
+    /// Returns the name for `--json` output.
     pub fn name(self) -> &'static str {
         match self {
             Self::BaseUrl => "base-url",
@@ -82,62 +82,62 @@ impl CredentialGuarantee {
         }
     }
 
-    /// Returns what it means for whoever lends a key.
+    /// Returns what it means for the user who lends a key.
     pub fn description(self) -> &'static str {
         match self {
-            Self::BaseUrl => "holds a stand-in; every call is metered before it is made",
-            Self::Interception => "holds a stand-in; its calls are seen, but only its maker knows what they cost",
-            Self::OneShotSecret => "holds a real secret inside; lend one that is made for this and revoked after",
+            Self::BaseUrl => "holds a phantom; every call is metered before it is sent",
+            Self::Interception => "holds a phantom; its calls are seen, but only its vendor knows what they cost",
+            Self::OneShotSecret => "holds a real secret; lend one that is created for this and revoked afterwards",
         }
     }
 }
 
-/// How an agent's file was tried.
+/// How the support for an agent was tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentTestLevel {
     /// With the real program of this version, against a scripted model.
     Real(&'static str),
-    /// Started by hand once, as this version; what it printed then is what is read in tests.
+    /// Run by hand once, in this version; tests read the output recorded then.
     Recorded(&'static str),
-    /// Only against its documentation.
+    /// Written from its documentation only.
     Documentation,
 }
 
-/// What one session is started with.
+/// The parameters of one session.
 #[derive(Debug, Clone, Copy)]
 pub struct AgentSessionParams<'a> {
-    /// The program as it is found inside.
+    /// The path of the program inside the sandbox.
     pub program: &'a str,
     pub prompt: &'a str,
-    /// Where the same prompt lies inside.
+    /// The path of a file with the same prompt inside the sandbox.
     pub prompt_file: &'a str,
-    /// A private folder inside, for its settings.
+    /// A private folder inside the sandbox, for its settings.
     pub folder: &'a str,
-    /// The model's name as the endpoint knows it.
+    /// The model's name at the endpoint.
     pub model: &'a str,
     pub base_url: &'a str,
-    /// The stand-in.
+    /// The phantom.
     pub key: &'a str,
-    /// The name of the variable or secret that the stand-in stands for.
+    /// The name of the variable or secret that the phantom replaces.
     pub key_variable: &'a str,
     pub wire: ProviderProtocol,
 }
 
-/// What starts a session.
+/// The command, environment and files that start a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentInvocation {
     pub argv: Vec<String>,
     pub env: Vec<(String, String)>,
-    /// Files to write before, by their path below [`AgentSessionParams::folder`].
+    /// Files to write before the start, by their path below [`AgentSessionParams::folder`].
     pub files: Vec<(String, String)>,
     pub stdin: Option<String>,
 }
 
-/// One word of a command line holds at most 128 KiB on Linux; some room is left for what stands before it.
+/// One argument holds at most 128 KiB on Linux; some room is left for what precedes the prompt.
 const MAX_ARGUMENT_BYTES: usize = 96 << 10;
 
 impl AgentSessionParams<'_> {
-    /// Returns the prompt where it has to be a word of the command line: itself, or where to read it.
+    /// Returns the prompt for use as an argument: the prompt itself, or where to read it.
     pub(super) fn prompt_argument(&self) -> String {
         let fits =
             self.prompt.len() <= MAX_ARGUMENT_BYTES && !self.prompt.contains('\0') && !self.prompt.starts_with('-');

@@ -1,4 +1,5 @@
-//! GitHub Copilot CLI, with a provider of one's own. Verified with the real program.
+//! Builds the invocation of GitHub Copilot CLI with a custom provider, and reads its output. Verified with the real
+//! program.
 
 use serde_json::Value;
 
@@ -8,7 +9,7 @@ use super::output_event::{AgentOutputEvent, AgentOutputReader, AgentResult};
 use super::stream_state::{self, AgentStreamState, str_at};
 use crate::profile::ProviderProtocol;
 
-/// Returns what starts one session without a person.
+/// Returns the invocation of one headless session.
 pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
     let (kind, wire) = match session.wire {
         ProviderProtocol::Anthropic => ("anthropic", None),
@@ -42,7 +43,7 @@ pub(super) struct CopilotStreamReader {
 impl AgentOutputReader for CopilotStreamReader {
     fn read_line(&mut self, line: &str) -> Vec<AgentOutputEvent> {
         let Some(event) = stream_state::json_object(line) else { return Vec::new() };
-        let said = match str_at(&event, "/type") {
+        let parsed = match str_at(&event, "/type") {
             "assistant.message" => self.state.record_text(str_at(&event, "/data/content")),
             "tool.execution_start" => {
                 let brief = event.pointer("/data/arguments").map(stream_state::summarize_arguments).unwrap_or_default();
@@ -68,7 +69,7 @@ impl AgentOutputReader for CopilotStreamReader {
             }
             _ => None,
         };
-        said.into_iter().collect()
+        parsed.into_iter().collect()
     }
 
     fn session_result(&self) -> Option<&AgentResult> {
@@ -89,7 +90,7 @@ impl CopilotStreamReader {
         stream_state::warning(message)
     }
 
-    /// With a provider of one's own it counts no tokens.
+    /// With a custom provider it counts no tokens.
     fn result(&mut self, event: &Value) {
         let ok = event.get("exitCode").and_then(Value::as_i64) == Some(0);
         let (status, why) = match self.last_error.take().filter(|_| !ok) {

@@ -1,11 +1,11 @@
-//! Cursor's agent. Written from its documentation; the program was not run.
+//! Builds the invocation of Cursor's agent. Written from its documentation; the program was not run.
 //!
-//! It talks to its maker only and cannot be pointed elsewhere. Its key is exchanged at the start for a token that it
-//! keeps, so a stand-in protects the key and not the token, and nobody but the maker counts what it costs.
+//! It talks only to Cursor's servers; there is no setting for another endpoint. It exchanges its key at the start for a
+//! token that it keeps, so a phantom protects the key and not the token, and only Cursor knows what the calls cost.
 
 use super::contract::{AgentInvocation, AgentSessionParams};
 
-/// Returns what starts one session without a person.
+/// Returns the invocation of one headless session.
 pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
     let word = session.prompt_argument();
     AgentInvocation::new(&[

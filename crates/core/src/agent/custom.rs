@@ -1,11 +1,11 @@
-//! An agent that only the user knows: a command line from the host's own configuration.
+//! Builds the invocation of an agent of the user's own: a command line from the host's configuration.
 
 use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
 use super::output_event::AgentOutputReader;
 use super::plain_text::PlainTextReader;
 use crate::profile::ProviderProtocol;
 
-/// A command line with places for what a session is started with.
+/// A command line with placeholders for the parameters of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CustomAgent {
     template: Vec<String>,
@@ -16,9 +16,9 @@ pub struct CustomAgent {
 pub enum BadTemplate {
     #[error("the custom agent has no command")]
     Empty,
-    #[error("the custom agent's command begins with `{word}`, which is no program")]
+    #[error("the custom agent's command begins with `{word}`, which is not a program")]
     Program { word: String },
-    #[error("the custom agent's command has the place `{{{place}}}`, which is none")]
+    #[error("the custom agent's command has the unknown placeholder `{{{place}}}`")]
     Place { place: String },
 }
 
@@ -26,22 +26,26 @@ impl BadTemplate {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Empty | Self::Program { .. } => {
-                "write a program and its words, for example `[\"my-agent\", \"--model\", \"{model}\"]`".to_owned()
+                "write a program and its arguments, for example `[\"my-agent\", \"--model\", \"{model}\"]`".to_owned()
             }
             Self::Place { place } => {
                 let meant = crate::text::did_you_mean(place, PLACEHOLDERS);
                 let all = PLACEHOLDERS.map(|place| format!("{{{place}}}")).join(", ");
-                meant.map_or_else(|| format!("the places are {all}"), |meant| format!("did you mean `{{{meant}}}`?"))
+                meant.map_or_else(
+                    || format!("the placeholders are {all}"),
+                    |meant| format!("did you mean `{{{meant}}}`?"),
+                )
             }
         })
     }
 }
 
-/// What a word of the command line may name. The key is not among them: a command line can be seen by others.
+/// The placeholders of an argument. The key is not among them: other users of a machine can see command lines.
 const PLACEHOLDERS: [&str; 5] = ["prompt", "prompt_file", "folder", "model", "base_url"];
 
 impl CustomAgent {
-    /// Takes a program and its words. Without a place for the prompt it comes on standard input.
+    /// Creates an agent from a program and its arguments. Without a placeholder for it, the prompt is passed on
+    /// standard input.
     pub fn new(template: &[String]) -> Result<Self, BadTemplate> {
         let program = template.first().ok_or(BadTemplate::Empty)?;
         if program.is_empty() || program.contains(['{', '}', '\0']) || program.starts_with('-') {
@@ -75,7 +79,7 @@ impl Agent for CustomAgent {
     }
 
     fn install_hint(&self) -> &'static str {
-        "it is yours: put its program on PATH"
+        "it is your own program: put it on PATH"
     }
 
     fn guarantee(&self) -> CredentialGuarantee {
@@ -122,7 +126,7 @@ impl Agent for CustomAgent {
     }
 }
 
-/// Returns the places a word names: lower-case names in braces. Other braces are only braces.
+/// Returns the placeholders of an argument: lower-case names in braces. Other braces are literal.
 fn placeholders(word: &str) -> impl Iterator<Item = &str> {
     word.split('{')
         .skip(1)
@@ -135,7 +139,7 @@ fn is_name(place: &str) -> bool {
     !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
-/// Fills a word in one pass, so that what is put in is not looked at again.
+/// Fills in an argument in one pass, so that inserted text is not expanded again.
 fn fill_placeholders(word: &str, session: &AgentSessionParams<'_>) -> String {
     let mut out = String::new();
     let mut rest = word;
@@ -190,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn command_lines() {
+    fn templates_become_command_lines() {
         check(&["a"], "do", Ok((&["/opt/a"], Some("do"))));
         check(&["a", "-m", "{model}", "{prompt}"], "{model}", Ok((&["/opt/a", "-m", "m", "{model}"], None)));
         check(
@@ -204,26 +208,26 @@ mod tests {
             &[],
             "",
             Err(
-                "the custom agent has no command | write a program and its words, for example `[\"my-agent\", \"--model\", \"{model}\"]`",
+                "the custom agent has no command | write a program and its arguments, for example `[\"my-agent\", \"--model\", \"{model}\"]`",
             ),
         );
         check(
             &["{model}"],
             "",
             Err(
-                "the custom agent's command begins with `{model}`, which is no program | write a program and its words, for example `[\"my-agent\", \"--model\", \"{model}\"]`",
+                "the custom agent's command begins with `{model}`, which is not a program | write a program and its arguments, for example `[\"my-agent\", \"--model\", \"{model}\"]`",
             ),
         );
         check(
             &["a", "{promt}"],
             "",
-            Err("the custom agent's command has the place `{promt}`, which is none | did you mean `{prompt}`?"),
+            Err("the custom agent's command has the unknown placeholder `{promt}` | did you mean `{prompt}`?"),
         );
         check(
             &["a", "{key}"],
             "",
             Err(
-                "the custom agent's command has the place `{key}`, which is none | the places are {prompt}, {prompt_file}, {folder}, {model}, {base_url}",
+                "the custom agent's command has the unknown placeholder `{key}` | the placeholders are {prompt}, {prompt_file}, {folder}, {model}, {base_url}",
             ),
         );
     }

@@ -1,19 +1,20 @@
-//! What agents print when a call of the model fails. Only where the door saw nothing are these words believed.
+//! Classifies the error texts that agents print when a model call fails. Used only if the egress proxy observed no
+//! call.
 
-/// What kind of trouble a text tells of.
+/// The kind of error that a text reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AgentErrorClass {
     Limit,
     Overload,
     Auth,
-    /// No money left at the provider.
+    /// No credit left at the provider.
     NoProviderCredit,
 }
 
-/// How far a text is searched.
+/// How many bytes of a text are searched.
 const MAX_SCAN_BYTES: usize = 16 << 10;
 
-/// The most certain words first: an empty purse is often told as a limit.
+/// The most certain phrases first: exhausted credit is often reported as a limit.
 const PHRASES: [(AgentErrorClass, &[&str]); 4] = [
     (
         AgentErrorClass::NoProviderCredit,
@@ -102,7 +103,7 @@ const PHRASES: [(AgentErrorClass, &[&str]); 4] = [
     ),
 ];
 
-/// Returns what kind of trouble a text tells of: by the status it quotes, unless its words are more certain.
+/// Returns the kind of error that a text reports: by the status it quotes, unless its words are more certain.
 pub(super) fn classify_text(text: &str) -> Option<AgentErrorClass> {
     let lower = crate::text::head(text, MAX_SCAN_BYTES).to_ascii_lowercase();
     let by_words =
@@ -113,7 +114,7 @@ pub(super) fn classify_text(text: &str) -> Option<AgentErrorClass> {
     }
 }
 
-/// Returns what a status means; `None` where it says nothing about the provider.
+/// Returns the kind of error a status means; `None` if it says nothing about the provider.
 pub(super) fn classify_status(status: u16) -> Option<AgentErrorClass> {
     match status {
         401 | 403 => Some(AgentErrorClass::Auth),
@@ -149,7 +150,7 @@ pub(super) fn quoted_status(text: &str) -> Option<u16> {
         })
     };
     let leading = || {
-        // `402 ralph: …`, as the libraries of OpenAI say it.
+        // `402 ralph: …`, the format of OpenAI's libraries.
         let digits = lower.get(..4)?.strip_suffix(' ')?;
         digits.parse::<u16>().ok().filter(|status| (400..600).contains(status))
     };
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes() {
+    fn texts_are_classified() {
         let (limit, overload, auth, spend) = (
             Some(AgentErrorClass::Limit),
             Some(AgentErrorClass::Overload),
@@ -195,7 +196,7 @@ mod tests {
             ("API key not valid. Please pass a valid API key.", auth),
             ("[API Error: The model is overloaded. Please try again later. (Status: UNAVAILABLE)]", overload),
             ("Please set an Auth method in your settings.json", auth),
-            // qwen and other users of OpenAI's library
+            // qwen and other users of OpenAI's libraries
             ("[API Error: 401 Incorrect API key provided]", auth),
             ("429 Rate limit reached for m", limit),
             ("402 Insufficient Balance", spend),
@@ -205,7 +206,7 @@ mod tests {
             ("litellm.InternalServerError: AnthropicException - Overloaded", overload),
             // copilot
             ("Error: No authentication information found.", auth),
-            // nothing of the kind
+            // no provider error
             ("the tests fail with exit status 1", None),
             ("Prompt is too long", None),
             ("API Error: 400 bad", None),
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses() {
+    fn quoted_statuses_are_found() {
         for (text, want) in [
             ("API Error: 529 x", Some(529)),
             ("exceeded retry limit, last status: 429 Too Many Requests", Some(429)),
@@ -231,7 +232,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_calmly(text in "(.{0,20}(status: |api error: |http )?[0-9]{0,5}){0,4}") {
+        fn no_text_panics(text in "(.{0,20}(status: |api error: |http )?[0-9]{0,5}){0,4}") {
             classify_text(&text);
         }
     }

@@ -1,4 +1,4 @@
-//! Gemini CLI. Verified with the real program.
+//! Builds the invocation of Gemini CLI and reads its output. Verified with the real program.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::output_event::{AgentOutputEvent, AgentOutputReader, AgentResult};
 use super::stream_state::{self, AgentStreamState, count_at, str_at};
 use crate::price::TokenUsage;
 
-/// Returns what starts one session without a person.
+/// Returns the invocation of one headless session.
 pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
     let settings = json!({
         "security": {"auth": {"selectedType": "gemini-api-key"}},
@@ -33,7 +33,7 @@ pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
     .stdin(session.prompt)
 }
 
-/// Reads `--output-format stream-json`. Texts come in pieces, so they are told when something else follows.
+/// Reads `--output-format stream-json`. Texts arrive in pieces and are reported when another event follows.
 #[derive(Debug, Default)]
 pub(super) struct GeminiStreamReader {
     state: AgentStreamState,
@@ -50,24 +50,24 @@ impl AgentOutputReader for GeminiStreamReader {
             return Vec::new();
         }
         let text = std::mem::take(&mut self.text);
-        let mut said: Vec<AgentOutputEvent> = self.state.record_text(&text).into_iter().collect();
+        let mut events: Vec<AgentOutputEvent> = self.state.record_text(&text).into_iter().collect();
         let id = str_at(&event, "/tool_id");
         match kind {
             "tool_use" => {
                 let brief = event.get("parameters").map(stream_state::summarize_arguments).unwrap_or_default();
-                said.push(self.state.tool_started(id, str_at(&event, "/tool_name"), &brief));
+                events.push(self.state.tool_started(id, str_at(&event, "/tool_name"), &brief));
             }
             "tool_result" => {
                 let ok = str_at(&event, "/status") == "success";
                 let places = ["/output", "/error/message"];
                 let brief = places.iter().map(|place| str_at(&event, place)).find(|text| !text.is_empty());
-                said.push(self.state.tool_finished(id, ok, brief.unwrap_or_default()));
+                events.push(self.state.tool_finished(id, ok, brief.unwrap_or_default()));
             }
-            "error" => said.push(stream_state::warning(str_at(&event, "/message"))),
+            "error" => events.push(stream_state::warning(str_at(&event, "/message"))),
             "result" => self.state.finish(parse_result(&event, self.state.last_text())),
             _ => (),
         }
-        said
+        events
     }
 
     fn session_result(&self) -> Option<&AgentResult> {
@@ -92,7 +92,7 @@ fn parse_result(event: &Value, text: String) -> AgentResult {
     }
 }
 
-/// Its input includes what was read from a cache, and its total what was thought.
+/// Returns the token usage. The reported input includes cache reads, and the total includes reasoning.
 fn parse_usage(stats: &Value) -> TokenUsage {
     let (input, cached, output) =
         (count_at(stats, "/input_tokens"), count_at(stats, "/cached"), count_at(stats, "/output_tokens"));

@@ -1,9 +1,9 @@
-//! goose. Written from its documentation; the program was not run.
+//! Builds the invocation of goose. Written from its documentation; the program was not run.
 
 use super::contract::{AgentInvocation, AgentSessionParams};
 use crate::profile::ProviderProtocol;
 
-/// Returns what starts one session without a person.
+/// Returns the invocation of one headless session.
 pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
     let provider = if session.wire == ProviderProtocol::Anthropic { "anthropic" } else { "openai" };
     let start = AgentInvocation::new(&[
@@ -32,7 +32,7 @@ pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
         | ProviderProtocol::Gemini
         | ProviderProtocol::Azure
         | ProviderProtocol::Scripted => {
-            // It wants the bare host, and the rest as a path.
+            // goose expects the bare host, and the rest as a path.
             let (host, path) = split_base_url(session.base_url);
             start
                 .env("OPENAI_HOST", host)

@@ -1,6 +1,6 @@
-//! From chunks of output to lines, with a bound on how long a line may grow.
+//! Splits chunks of output into lines of limited length.
 
-/// Cuts output into lines. One that is too long is left out: half of a JSON object says nothing.
+/// Splits output into lines. A line that is too long is dropped: half of a JSON object is useless.
 #[derive(Debug)]
 pub struct LineSplitter {
     most: usize,
@@ -15,12 +15,12 @@ impl Default for LineSplitter {
 }
 
 impl LineSplitter {
-    /// Lets a line have at most `most` bytes.
+    /// Creates a splitter for lines of at most `most` bytes.
     pub fn new(most: usize) -> Self {
         Self { most, kept: Vec::new(), dropping: false }
     }
 
-    /// Takes a chunk and hands on every line it completes, without its end. Bytes that are no text are replaced.
+    /// Adds a chunk and passes on every line it completes, without the line ending. Invalid UTF-8 is replaced.
     pub fn push(&mut self, chunk: &[u8], mut line: impl FnMut(&str)) {
         for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
             let (text, ended) = match piece.strip_suffix(b"\n") {
@@ -40,7 +40,7 @@ impl LineSplitter {
         }
     }
 
-    /// Hands on what stands after the last line's end.
+    /// Passes on what follows the last line ending.
     pub fn finish(mut self, mut line: impl FnMut(&str)) {
         if !self.kept.is_empty() {
             self.emit_line(&mut line);
@@ -53,7 +53,7 @@ impl LineSplitter {
             line(text.strip_suffix('\r').unwrap_or(&text));
         }
         self.kept.clear();
-        // A single long line must not hold its room for the rest of the session.
+        // A single long line must not hold its memory for the rest of the session.
         self.kept.shrink_to(64 << 10);
     }
 }
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn cut() {
+    fn output_is_split_into_lines() {
         for (most, chunks, want) in [
             (9, &[b"a\nb".as_slice(), b"c\r\n\nd"] as &[&[u8]], &["a", "bc", "", "d"] as &[&str]),
             (3, &[b"abc\nabcd\nab", b"cd", b"e\nf\n"], &["abc", "f"]),
@@ -87,13 +87,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn where_chunks_end_does_not_matter(bytes: Vec<u8>, at: prop::sample::Index) {
+        fn chunk_boundaries_do_not_matter(bytes: Vec<u8>, at: prop::sample::Index) {
             let at = at.index(bytes.len() + 1);
             prop_assert_eq!(lines(8, &[&bytes[..at], &bytes[at..]]), lines(8, &[&bytes]));
         }
 
         #[test]
-        fn no_line_is_longer(chunks: Vec<Vec<u8>>) {
+        fn no_line_exceeds_the_limit(chunks: Vec<Vec<u8>>) {
             let (mut reader, mut longest) = (LineSplitter::new(8), 0);
             for chunk in &chunks {
                 reader.push(chunk, |line| longest = longest.max(line.chars().count()));

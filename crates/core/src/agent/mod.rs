@@ -1,4 +1,5 @@
-//! The coding agents ralph knows: how each is started without a person, what its output says, and what its end means.
+//! Describes the coding agents that ralph supports: how to start each headlessly, parse its output and classify its
+//! end.
 //!
 //! Nothing is run here. `engine::agent` finds and installs the programs, `engine::run` starts them in a sandbox.
 

@@ -1,4 +1,5 @@
-//! opencode. Verified with the real program. It can be pointed at every protocol.
+//! Builds the invocation of opencode, which supports every protocol, and reads its output. Verified with the real
+//! program.
 
 use serde_json::{Value, json};
 
@@ -10,14 +11,14 @@ use crate::money::MicroUsd;
 use crate::price::TokenUsage;
 use crate::profile::ProviderProtocol;
 
-/// Returns what starts one session without a person.
+/// Returns the invocation of one headless session.
 pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
     let model = format!("lent/{}", session.model);
     let at = |name: &str| format!("{}/{name}", session.folder.trim_end_matches('/'));
     AgentInvocation::new(&[session.program, "run", "--format", "json", "--auto", "--pure", "--model", &model])
         .env("OPENCODE_CONFIG", &at("opencode.json"))
         .env("OPENCODE_DISABLE_AUTOUPDATE", "1")
-        // Lists of models and language servers are fetched otherwise, and there is no way out for that.
+        // Otherwise it downloads lists of models and language servers, which the egress proxy refuses.
         .env("OPENCODE_DISABLE_MODELS_FETCH", "1")
         .env("OPENCODE_DISABLE_LSP_DOWNLOAD", "1")
         .env("XDG_DATA_HOME", &at("data"))
@@ -31,7 +32,7 @@ pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
 
 fn settings(session: &AgentSessionParams<'_>, model: &str) -> String {
     let base = session.base_url.trim_end_matches('/');
-    // Each library adds its own path, and expects the version before it.
+    // Each library adds its own path, and expects the version in the base URL.
     let (library, base_url) = match session.wire {
         ProviderProtocol::Anthropic => ("@ai-sdk/anthropic", format!("{base}/v1")),
         ProviderProtocol::Gemini => ("@ai-sdk/google", format!("{base}/v1beta")),
@@ -44,7 +45,7 @@ fn settings(session: &AgentSessionParams<'_>, model: &str) -> String {
     let models = json!({session.model: {"name": session.model}});
     json!({
         "model": model,
-        // It would look for a small model of its own, and the door lets only the lent one pass.
+        // Otherwise it would choose a small model itself, and the egress proxy allows only the granted one.
         "small_model": model,
         "share": "disabled",
         "autoupdate": false,
@@ -53,7 +54,7 @@ fn settings(session: &AgentSessionParams<'_>, model: &str) -> String {
     .to_string()
 }
 
-/// Reads `run --format json`: the parts of each step. There is no result; the step that asks for nothing is the last.
+/// Reads `run --format json`: the parts of each step. There is no result; the step without tool calls is the last.
 #[derive(Debug, Default)]
 pub(super) struct OpencodeStreamReader {
     state: AgentStreamState,
@@ -89,15 +90,15 @@ impl AgentOutputReader for OpencodeStreamReader {
 }
 
 impl OpencodeStreamReader {
-    /// A tool is told when it has ended, so both ends come at once.
+    /// Returns both events of a tool call, because opencode reports it only when it has ended.
     fn tool(&mut self, event: &Value) -> Vec<AgentOutputEvent> {
         let (id, state) = (str_at(event, "/part/callID"), event.pointer("/part/state").unwrap_or(&Value::Null));
         let brief = state.get("input").map(stream_state::summarize_arguments).unwrap_or_default();
         let begun = self.state.tool_started(id, str_at(event, "/part/tool"), &brief);
         let code = state.pointer("/metadata/exit").and_then(Value::as_i64);
         let ok = str_at(state, "/status") == "completed" && code.is_none_or(|code| code == 0);
-        let told = ["/output", "/error"].iter().map(|place| str_at(state, place)).find(|text| !text.is_empty());
-        vec![begun, self.state.tool_finished(id, ok, told.unwrap_or_default())]
+        let output = ["/output", "/error"].iter().map(|place| str_at(state, place)).find(|text| !text.is_empty());
+        vec![begun, self.state.tool_finished(id, ok, output.unwrap_or_default())]
     }
 
     fn step(&mut self, event: &Value) {
@@ -114,7 +115,7 @@ impl OpencodeStreamReader {
         if let Some(cost) = part.get("cost").and_then(Value::as_f64) {
             *self.cost.get_or_insert_default() += MicroUsd::from_usd(cost);
         }
-        // A step that ends with calls of tools is followed by another.
+        // A step that ends with tool calls is followed by another.
         let ended = matches!(str_at(part, "/reason"), "stop" | "length" | "content-filter");
         let ok = str_at(part, "/reason") == "stop";
         if ended && self.state.result.as_ref().is_none_or(|finished| finished.ok) {

@@ -1,11 +1,11 @@
-//! What an agent says while it works, and its last word.
+//! Defines the events and the result that the output of an agent is parsed into.
 
 use std::fmt;
 
 use crate::money::MicroUsd;
 use crate::price::TokenUsage;
 
-/// Something an agent said or did. Texts are plain, short, and still the agent's: data, never instructions.
+/// Something an agent reported. Texts are plain, short and untrusted: data, never instructions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentOutputEvent {
     Text(String),
@@ -18,7 +18,7 @@ pub enum AgentOutputEvent {
         ok: bool,
         brief: String,
     },
-    /// A call of the model failed and is tried again.
+    /// A model call failed and is retried.
     Retry {
         status: Option<u16>,
         why: String,
@@ -27,24 +27,24 @@ pub enum AgentOutputEvent {
     Warning(String),
 }
 
-/// How an agent says its session ended.
+/// The end of a session as the agent reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AgentResult {
     pub ok: bool,
     pub text: String,
-    /// What it counted itself; the door's count is the one that is charged.
+    /// Its own count; the egress proxy's count is the one that is charged.
     pub usage: Option<TokenUsage>,
     pub cost: Option<MicroUsd>,
-    /// The status of the answer that ended it.
+    /// The HTTP status of the response that ended it.
     pub status: Option<u16>,
     pub why: Option<String>,
 }
 
-/// Reads what one session prints, line by line. What it keeps is bounded, whatever is printed.
+/// Reads the output of one session, line by line. Its memory is bounded, whatever the agent prints.
 pub trait AgentOutputReader: fmt::Debug + Send {
     fn read_line(&mut self, line: &str) -> Vec<AgentOutputEvent>;
-    /// Returns the result, once there is one.
+    /// Returns the result, if there is one yet.
     fn session_result(&self) -> Option<&AgentResult>;
-    /// Returns the last words of the agent.
+    /// Returns the last text of the agent.
     fn last_text(&self) -> String;
 }

@@ -1,9 +1,9 @@
-//! An agent that prints plain text and no result: its exit code says how it ended.
+//! Reads the output of an agent that prints plain text and no result: only its exit code tells how it ended.
 
 use super::output_event::{AgentOutputEvent, AgentOutputReader, AgentResult};
 use super::stream_state::{AgentStreamState, one_line};
 
-/// Reads plain text. The last words are the last lines.
+/// Reads plain text and keeps the last lines.
 #[derive(Debug, Default)]
 pub(super) struct PlainTextReader {
     state: AgentStreamState,
@@ -20,7 +20,7 @@ impl AgentOutputReader for PlainTextReader {
         }
         let words = format!("{}\n{line}", self.state.last_text());
         let last = crate::text::tail(&words, usize::MAX, MAX_TAIL_BYTES).trim_start();
-        // What is kept is whole lines, so the reader of a summary does not begin in the middle of a word.
+        // Whole lines are kept, so that a summary does not begin in the middle of a word.
         let last =
             if words.len() > MAX_TAIL_BYTES { last.split_once('\n').map_or(last, |(_, rest)| rest) } else { last };
         self.state.record_text(last);

@@ -1,10 +1,11 @@
-//! Qwen Code. Verified with the real program. It speaks chat completions, as most providers do.
+//! Builds the invocation of Qwen Code, which uses chat completions, as most providers do. Verified with the real
+//! program.
 
 use serde_json::json;
 
 use super::contract::{AgentInvocation, AgentSessionParams};
 
-/// Returns what starts one session without a person.
+/// Returns the invocation of one headless session.
 pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {
     let settings = json!({
         "general": {"enableAutoUpdate": false, "disableAutoUpdate": true},

@@ -1,4 +1,4 @@
-//! What the end of a session means for the run.
+//! Classifies the end of a session: what it means for the run.
 
 use jiff::Timestamp;
 
@@ -6,33 +6,33 @@ use super::error_phrases::{self, AgentErrorClass};
 use super::output_event::AgentResult;
 use crate::rate_limit_reset;
 
-/// What the door saw of one call of a model.
+/// A model call as the egress proxy observed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedModelCall {
     pub at: Timestamp,
-    /// What the agent was answered with; `None` when it hung up before.
+    /// The status the agent received; `None` if it closed the connection before.
     pub status: Option<u16>,
-    /// What the provider said about its rate limits, header by header.
+    /// The rate-limit headers of the provider.
     pub limits: Vec<(String, String)>,
     /// The run's own budget refused it.
     pub budget_refused: bool,
-    /// Its endpoint must not be spoken to as things are set: why, and what to do next.
+    /// Why the current settings forbid calling the endpoint, and what to do next.
     pub blocked: Option<String>,
 }
 
 /// What is known of a session at its end.
 #[derive(Debug, Clone, Copy)]
 pub struct AgentSessionEnd<'a> {
-    /// `None` when it was ended by a signal or by us.
+    /// `None` if it was ended by a signal or by ralph.
     pub code: Option<i32>,
-    /// Its program was not there.
+    /// Its program was not found.
     pub missing: bool,
-    /// It was ended because it said nothing for too long.
+    /// It was ended because it printed nothing for too long.
     pub idle: bool,
     pub timed_out: bool,
     pub result: Option<&'a AgentResult>,
     pub stderr: &'a str,
-    /// What the door saw, in order.
+    /// The calls that the egress proxy observed, in order.
     pub calls: &'a [ObservedModelCall],
     pub now: Timestamp,
 }
@@ -40,25 +40,25 @@ pub struct AgentSessionEnd<'a> {
 /// What the end of a session means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionOutcome {
-    /// It did what it wanted to do. Whether that is what was asked for, the checks say.
+    /// The agent finished. Whether the work is right is for the checks to decide.
     Done,
-    /// The provider refuses for now.
+    /// The provider refuses calls for now.
     Limit {
         until: Option<Timestamp>,
     },
-    /// The provider cannot answer anybody.
+    /// The provider is overloaded or down.
     Overload,
-    /// The provider does not take the key.
+    /// The provider rejects the key.
     Auth,
-    /// The provider must not be spoken to as things are set, which a person has to change.
+    /// The current settings forbid calling the provider; the user has to change them.
     EndpointBlocked {
         why: String,
     },
     /// The run's own budget is spent.
     BudgetSpent,
-    /// No money left at the provider.
+    /// No credit left at the provider.
     NoProviderCredit,
-    /// The program, or what it needs to run, is not there.
+    /// The program, or something it needs to run, was not found.
     Missing,
     Idle,
     TimedOut,
@@ -67,14 +67,14 @@ pub enum SessionOutcome {
     },
 }
 
-/// Judges the end of a session. What the door saw counts more than what the agent says, its result more than its exit
-/// code, and its words come last.
+/// Classifies the end of a session. The calls that the proxy observed count more than what the agent reports, its
+/// result more than its exit code, and error texts come last.
 pub fn classify_session_end(ended: &AgentSessionEnd<'_>) -> SessionOutcome {
-    // A shell's word for a program that is not there; a script whose interpreter is missing ends so as well.
+    // The shell's exit code for a program that was not found; a script without its interpreter ends with it as well.
     if ended.missing || (ended.code == Some(127) && ended.calls.is_empty()) {
         return SessionOutcome::Missing;
     }
-    // Agents have calls beside their work, for titles and memories. One of these may fail last and spoil nothing.
+    // Agents also make calls for titles and memories. If one of these fails last, the work is not affected.
     let answered = ended.calls.iter().any(|call| call.status.is_some_and(|status| (200..300).contains(&status)));
     let went_well = ended.result.is_some_and(|finished| finished.ok) && answered;
     let telling = ended.calls.last().filter(|call| call.budget_refused || !went_well);
@@ -96,21 +96,21 @@ pub fn classify_session_end(ended: &AgentSessionEnd<'_>) -> SessionOutcome {
     by_error_text(ended.stderr, ended).unwrap_or_else(|| SessionOutcome::Crash { why: crash_reason(ended) })
 }
 
-/// After so many failures one after the other an agent will not get an answer by asking again.
+/// The number of consecutive failures after which retrying will not help an agent.
 const MAX_FAILED_CALLS: usize = 6;
 
-/// Says whether a session should be ended because its calls are all refused: some agents ask again for ever, silently.
+/// Returns whether to end a session because all its calls are refused: some agents retry forever, silently.
 pub fn should_abort(calls: &[ObservedModelCall]) -> bool {
     let failed = |call: &&ObservedModelCall| call.budget_refused || call.status.is_some_and(|status| status >= 400);
-    // A client that hung up says nothing about the provider, neither good nor bad.
-    let told = calls.iter().rev().filter(|call| call.budget_refused || call.status.is_some());
-    let last = told.take_while(failed);
+    // A client that closed the connection says nothing about the provider, neither good nor bad.
+    let answered = calls.iter().rev().filter(|call| call.budget_refused || call.status.is_some());
+    let last = answered.take_while(failed);
     let (all, spent) = last.fold((0, 0), |(all, spent), call| (all + 1, spent + usize::from(call.budget_refused)));
-    // A spent budget stays spent, and so does what nobody may speak to.
+    // A spent budget stays spent, and a blocked endpoint stays blocked.
     all >= MAX_FAILED_CALLS || spent >= 3 || calls.last().is_some_and(|call| call.blocked.is_some())
 }
 
-/// The last call says why a session ended, if it failed. An agent that went on after a failure has got over it.
+/// Classifies by the last call, if it failed. An agent that made further calls has recovered from earlier failures.
 fn by_last_call(last: &ObservedModelCall, ended: &AgentSessionEnd<'_>) -> Option<SessionOutcome> {
     if last.budget_refused {
         return Some(SessionOutcome::BudgetSpent);
@@ -118,18 +118,18 @@ fn by_last_call(last: &ObservedModelCall, ended: &AgentSessionEnd<'_>) -> Option
     if let Some(why) = &last.blocked {
         return Some(SessionOutcome::EndpointBlocked { why: why.clone() });
     }
-    // A refusal of the door itself is no word of the provider.
+    // A refusal by the egress proxy itself says nothing about the provider.
     if let Some(why) = last.status.filter(|status| (400..500).contains(status)).and_then(|_| proxy_refusal(ended)) {
         return Some(SessionOutcome::Crash { why });
     }
     Some(match error_phrases::classify_status(last.status?)? {
         AgentErrorClass::Limit => {
-            // An empty purse has the same status as a limit at some providers; only the body tells them apart.
+            // Some providers use the same status for exhausted credit and for a rate limit; only the body differs.
             let until = rate_limit_reset::from_headers(&last.limits, last.at);
-            let purse = until.is_none()
+            let no_credit = until.is_none()
                 && error_texts(ended)
                     .any(|text| error_phrases::classify_text(text) == Some(AgentErrorClass::NoProviderCredit));
-            if purse {
+            if no_credit {
                 SessionOutcome::NoProviderCredit
             } else {
                 SessionOutcome::Limit { until: until.or_else(|| reset_time_in_texts(ended)) }
@@ -141,7 +141,7 @@ fn by_last_call(last: &ObservedModelCall, ended: &AgentSessionEnd<'_>) -> Option
     })
 }
 
-/// Returns the door's own words of refusal, where the agent quotes them and failed.
+/// Returns the egress proxy's own refusal message, if the agent failed and quotes it.
 fn proxy_refusal(ended: &AgentSessionEnd<'_>) -> Option<String> {
     if ended.result.is_some_and(|finished| finished.ok) {
         return None;
@@ -167,16 +167,16 @@ fn by_agent_result(finished: &AgentResult, ended: &AgentSessionEnd<'_>) -> Sessi
 }
 
 fn by_error_text(text: &str, ended: &AgentSessionEnd<'_>) -> Option<SessionOutcome> {
-    // Words about limits and logins may be what the task is about. Where the door saw an answer, the provider was fine.
+    // The task itself may be about limits and logins. If the last observed call succeeded, the provider was fine.
     if ended.calls.last().and_then(|call| call.status).is_some_and(|status| (200..300).contains(&status)) {
         return None;
     }
-    // Where the door is watched it would have seen its own refusal.
+    // If calls were observed, they include the refusal by the budget.
     if ended.calls.is_empty() && text.contains("ralph: budget spent") {
         return Some(SessionOutcome::BudgetSpent);
     }
     let class = error_phrases::classify_text(text);
-    // The door refuses some calls before they are any: what it says then is no word of the provider.
+    // The proxy refuses some requests before they count as calls: such a message does not come from the provider.
     if class != Some(AgentErrorClass::Overload)
         && let Some(why) = proxy_refusal(ended)
     {
@@ -190,12 +190,12 @@ fn by_error_text(text: &str, ended: &AgentSessionEnd<'_>) -> Option<SessionOutco
     })
 }
 
-/// Tells a provider that does not take the key from a door that does not let the call pass: no other key helps there.
+/// Distinguishes a provider that rejects the key from a proxy that refuses the call, where no other key would help.
 fn auth_or_refusal(ended: &AgentSessionEnd<'_>) -> SessionOutcome {
     proxy_refusal(ended).map_or(SessionOutcome::Auth, |why| SessionOutcome::Crash { why })
 }
 
-/// Everything the agent said about its end.
+/// Returns every text of the agent about its end.
 fn error_texts<'a>(ended: &AgentSessionEnd<'a>) -> impl Iterator<Item = &'a str> {
     let (finished, stderr) = (ended.result, ended.stderr);
     finished.into_iter().flat_map(|finished| [finished.why.as_deref().unwrap_or(""), &finished.text]).chain([stderr])
@@ -211,8 +211,8 @@ fn crash_reason(ended: &AgentSessionEnd<'_>) -> String {
     let why = [result, last].into_iter().map(super::stream_state::one_line).find(|why| !why.is_empty());
     match (why, ended.code) {
         (Some(why), _) => why,
-        (None, Some(code)) => format!("it ended with code {code} and said nothing"),
-        (None, None) => "it was ended and said nothing".to_owned(),
+        (None, Some(code)) => format!("it exited with code {code} and reported no error"),
+        (None, None) => "it was killed and reported no error".to_owned(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What every reader keeps: the last words, the result, and which tools are at work. All of it is bounded.
+//! Keeps the state of an output reader: the last text, the result, and the running tools. All of it is bounded.
 
 use std::collections::VecDeque;
 
@@ -7,14 +7,14 @@ use serde_json::Value;
 use super::output_event::{AgentOutputEvent, AgentResult};
 use crate::text;
 
-/// Most bytes of one text that is told.
+/// The most bytes of one reported text.
 const MAX_TEXT_BYTES: usize = 16 << 10;
-/// Most bytes of what is told about a tool.
+/// The most bytes reported about a tool.
 const MAX_BRIEF_BYTES: usize = 200;
-/// Most tools that are remembered as being at work.
+/// The most tools that are remembered as running.
 const MAX_OPEN_TOOLS: usize = 256;
 
-/// The memory of a reader.
+/// The state of a reader.
 #[derive(Debug, Default)]
 pub(super) struct AgentStreamState {
     last_text: String,
@@ -23,7 +23,7 @@ pub(super) struct AgentStreamState {
 }
 
 impl AgentStreamState {
-    /// Keeps a text as the last words.
+    /// Records a text as the last one.
     pub(super) fn record_text(&mut self, text: &str) -> Option<AgentOutputEvent> {
         let text = bounded_text(text);
         if text.trim().is_empty() {
@@ -63,17 +63,17 @@ impl AgentStreamState {
     }
 }
 
-/// Cuts a text to what is kept and takes out what could drive a terminal.
+/// Truncates a text to what is kept and removes terminal control characters.
 pub(super) fn bounded_text(text: &str) -> String {
     text::strip_control(text::head(text, MAX_TEXT_BYTES))
 }
 
-/// Adds a piece to a text that comes in pieces.
+/// Appends a piece to a text that arrives in pieces.
 pub(super) fn append_bounded(text: &mut String, piece: &str) {
     text.push_str(text::head(piece, MAX_TEXT_BYTES.saturating_sub(text.len())));
 }
 
-/// Returns the first line that says anything, cut short.
+/// Returns the first non-empty line, truncated.
 pub(super) fn one_line(text: &str) -> String {
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     text::strip_control(text::head(line, MAX_BRIEF_BYTES)).replace(['\n', '\t'], " ")
@@ -83,7 +83,7 @@ pub(super) fn warning(why: &str) -> AgentOutputEvent {
     AgentOutputEvent::Warning(one_line(why))
 }
 
-/// Reads a line as a JSON object.
+/// Parses a line as a JSON object.
 pub(super) fn json_object(line: &str) -> Option<Value> {
     let line = line.trim();
     if !line.starts_with('{') {
@@ -92,12 +92,12 @@ pub(super) fn json_object(line: &str) -> Option<Value> {
     serde_json::from_str::<Value>(line).ok().filter(Value::is_object)
 }
 
-/// Returns the text at a path of keys; `""` where there is none.
+/// Returns the text at a JSON pointer; `""` if there is none.
 pub(super) fn str_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the number at a path of keys; 0 where there is none.
+/// Returns the number at a JSON pointer; 0 if there is none.
 pub(super) fn count_at(value: &Value, pointer: &str) -> u64 {
     value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
 }
@@ -108,7 +108,7 @@ pub(super) fn status_at(value: &Value, pointer: &str) -> Option<u16> {
     u16::try_from(number).ok().filter(|status| (100..1000).contains(status))
 }
 
-/// Says in a few words what a tool was asked to do: the argument that a person would look at first.
+/// Summarizes what a tool was asked to do: the argument that a user would look at first.
 pub(super) fn summarize_arguments(arguments: &Value) -> String {
     const MAIN_ARGUMENTS: [&str; 16] = [
         "command",
@@ -139,7 +139,7 @@ pub(super) fn summarize_arguments(arguments: &Value) -> String {
     }
 }
 
-/// Returns the text of a content that may be a text or a list of parts.
+/// Returns the text of a content field, which may be a string or a list of parts.
 pub(super) fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! How every agent is started, what recorded sessions of the real programs say, and hostile output.
+//! Tests how every agent is started, what recorded sessions of the real programs are parsed into, and hostile output.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ fn session(wire: ProviderProtocol) -> AgentSessionParams<'static> {
     }
 }
 
-/// Writes down how every agent is started, on every wire it speaks.
+/// Renders how every agent is started, for every protocol it supports.
 fn starts() -> String {
     let mut out = String::new();
     for agent in all() {
@@ -58,16 +58,16 @@ fn how_agents_are_started() {
 }
 
 #[test]
-fn every_agent_is_whole() {
+fn every_agent_is_complete() {
     let mut names: Vec<&str> = all().iter().map(|agent| agent.name()).collect();
     names.push("custom");
     let known = crate::text::did_you_mean("claud", names.iter().copied());
     assert_eq!(known, Some("claude"));
     for agent in all() {
         assert_eq!(by_name(agent.name()).map(Agent::name), Some(agent.name()));
-        let told = !agent.install_hint().is_empty();
-        assert_eq!(agent.package().is_none(), told, "{}: one way to get it, and only one", agent.name());
-        // Only one whose maker is the only one it talks to goes without a route.
+        let hinted = !agent.install_hint().is_empty();
+        assert_eq!(agent.package().is_none(), hinted, "{}: either a package or a hint", agent.name());
+        // Only an agent that talks to nothing but its vendor goes without a route.
         assert_eq!(agent.guarantee() == CredentialGuarantee::BaseUrl, !agent.wires().is_empty(), "{}", agent.name());
         let start = agent.invocation(&session(agent.wires().first().copied().unwrap_or(ProviderProtocol::Chat)));
         let all = format!("{start:?}");
@@ -78,14 +78,14 @@ fn every_agent_is_whole() {
         let long = "x".repeat(1 << 20);
         let start = agent.invocation(&AgentSessionParams { prompt: &long, ..session(ProviderProtocol::Chat) });
         assert!(start.argv.iter().all(|word| word.len() < 1 << 16), "{}", agent.name());
-        let told = format!("{:?}", start.argv);
-        assert!(start.stdin.as_ref() == Some(&long) || told.contains("/x/prompt.md"), "{}", agent.name());
+        let argv = format!("{:?}", start.argv);
+        assert!(start.stdin.as_ref() == Some(&long) || argv.contains("/x/prompt.md"), "{}", agent.name());
     }
     assert!(by_name("custom").is_none() && by_name("").is_none());
 }
 
 #[test]
-fn the_variable_of_a_key_says_how_it_is_sent() {
+fn the_key_variable_decides_how_the_key_is_sent() {
     for (variable, want) in [
         ("ANTHROPIC_API_KEY", "ANTHROPIC_API_KEY"),
         ("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
@@ -100,13 +100,13 @@ fn the_variable_of_a_key_says_how_it_is_sent() {
     }
 }
 
-/// Reads a recorded session and writes down what it said, how it finished, and what that means to whoever saw no call.
-fn heard(agent: &str, code: i32, stream: &str) -> String {
+/// Renders the events of a recorded session, its result, and its classification without observed calls.
+fn render_session(agent: &str, code: i32, stream: &str) -> String {
     let mut reader = by_name(agent).unwrap().reader();
     let mut out = String::new();
     for line in stream.lines() {
-        for said in reader.read_line(line) {
-            let line = match said {
+        for event in reader.read_line(line) {
+            let line = match event {
                 AgentOutputEvent::Text(text) => format!("says {text}"),
                 AgentOutputEvent::Tool { name, brief } => format!("{name}: {brief}"),
                 AgentOutputEvent::ToolDone { name, ok, brief } => {
@@ -143,14 +143,14 @@ fn heard(agent: &str, code: i32, stream: &str) -> String {
 
 macro_rules! check {
     ($agent:literal, $case:literal, $code:literal, $want:literal) => {
-        let got = heard($agent, $code, include_str!(concat!("tests/", $agent, "-", $case, ".jsonl")));
+        let got = render_session($agent, $code, include_str!(concat!("tests/", $agent, "-", $case, ".jsonl")));
         assert_eq!(got, $want, concat!($agent, " ", $case));
     };
 }
 
 #[test]
-fn work_that_went_well() {
-    // Each made a file, ran a command that fails, and said so. The server counted 3006 + 999 and 234 tokens.
+fn successful_sessions() {
+    // Each created a file, ran a command that fails, and reported it. The server counted 3006 + 999 and 234 tokens.
     check!(
         "claude",
         "ok",
@@ -190,7 +190,7 @@ fn work_that_went_well() {
 }
 
 #[test]
-fn work_that_was_refused() {
+fn refused_sessions() {
     check!(
         "claude",
         "401",
@@ -225,7 +225,7 @@ fn work_that_was_refused() {
     check!("gemini", "429", 173, "ok false tokens Some((0, 0, 0)) status None\nLimit { until: None }");
     check!("opencode", "401", 1, "ok false tokens None status Some(401)\nAuth");
     check!("opencode", "400", 1, "ok false tokens None status Some(400)\nSpend");
-    // It ends with code 0 and calls it a success.
+    // It exits with code 0 and reports success.
     check!(
         "qwen",
         "401",
@@ -244,7 +244,7 @@ fn work_that_was_refused() {
         1,
         "trouble Authentication failed with provider at http://127.0.0.1:3128/v1 (HTTP 401).\nok false tokens None status Some(401)\nAuth"
     );
-    let got = heard("codex", 1, include_str!("tests/codex-400.jsonl"));
+    let got = render_session("codex", 1, include_str!("tests/codex-400.jsonl"));
     assert!(got.ends_with("\nSpend"), "{got}");
 }
 
@@ -258,12 +258,12 @@ fn documented_streams() {
 {"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":"Read it."}]},"session_id":"s"}
 {"type":"result","subtype":"success","duration_ms":1,"duration_api_ms":1,"is_error":false,"result":"Read it.","session_id":"s"}"#;
     assert_eq!(
-        heard("cursor", 0, stream),
+        render_session("cursor", 0, stream),
         "read: a.md\nread ok: \nsays Read it.\nok true tokens None status None\nDone"
     );
 }
 
-/// Lines that look like what agents print, and lines that do not.
+/// Returns lines that look like the output of agents, and lines that do not.
 fn hostile() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         Just("assistant"),
@@ -341,12 +341,12 @@ fn hostile() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_output_is_read_calmly(lines in prop::collection::vec(hostile(), 0..12)) {
+    fn no_output_panics(lines in prop::collection::vec(hostile(), 0..12)) {
         for agent in all() {
             let mut reader = agent.reader();
             for line in &lines {
-                for said in reader.read_line(line) {
-                    let text = format!("{said:?}");
+                for event in reader.read_line(line) {
+                    let text = format!("{event:?}");
                     prop_assert!(text.len() < 128 << 10 && !text.contains("\\u{1b}"), "{}", agent.name());
                 }
             }

@@ -1,4 +1,4 @@
-//! The chain: every line names the hash of the line before.
+//! Builds the hash chain: every line contains the hash of the line before.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -7,7 +7,7 @@ use super::record::{AuditRecord, AuditRecordKind, FORMAT};
 use super::record_cap::AuditRecordCaps;
 use crate::hash::{Sha256Hasher, sha256};
 
-/// How far a file goes: all of it hangs on this hash.
+/// The head of a chain: its hash covers the whole file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct AuditHead {
     /// How many records there are.
@@ -16,12 +16,12 @@ pub struct AuditHead {
     pub hash: String,
 }
 
-/// Returns what the first line of a run's file names as the hash before it.
+/// Returns the previous hash of the first line of a run's file.
 pub fn genesis(run: &str) -> String {
     sha256(run.as_bytes())
 }
 
-/// The end of a file: what the next line continues.
+/// The end of a file, from which the next line continues.
 #[derive(Debug, Clone)]
 pub struct AuditChain {
     head: AuditHead,
@@ -30,10 +30,10 @@ pub struct AuditChain {
     last: Sha256Hasher,
 }
 
-/// Bytes behind the last record that are none, from the newline before them to the one after them.
+/// Bytes after the last record that are not a record, from the newline before them to the one after them.
 #[derive(Debug, Clone)]
 pub struct AuditDamage {
-    /// Of the last record's line and all of it.
+    /// The hash over the last record's line and all of the damage.
     hash: Sha256Hasher,
     bytes: u64,
 }
@@ -43,7 +43,7 @@ impl AuditDamage {
         self.bytes
     }
 
-    /// Adds a line that is no record, without its newline.
+    /// Adds a line that is not a record, without its newline.
     pub(super) fn add(damage: Option<Self>, chain: &AuditChain, line: &[u8]) -> Self {
         let newline = u64::from(damage.is_some());
         let mut damage = damage.unwrap_or_else(|| Self { hash: chain.last.clone(), bytes: 0 });
@@ -53,14 +53,14 @@ impl AuditDamage {
         damage
     }
 
-    /// Returns what the `damaged` record after it names as the hash before it.
+    /// Returns the previous hash of the `damaged` record that follows.
     pub(super) fn hash(&self) -> String {
         self.hash.clone().finish()
     }
 }
 
 impl AuditChain {
-    /// Begins the file of a run.
+    /// Starts the chain of a run.
     pub fn begin(run: &str) -> Self {
         let mut last = Sha256Hasher::default();
         last.update(run.as_bytes());
@@ -71,14 +71,14 @@ impl AuditChain {
         &self.head
     }
 
-    /// Gives a record its place and returns its line, newline included. The chain goes on from there once
-    /// [`AuditChain::advance`] is told that the line was written.
+    /// Numbers a record and returns its line, newline included. The chain advances only when the caller has written the
+    /// line and calls [`AuditChain::advance`].
     pub fn next_line(&self, record: AuditRecord) -> String {
         self.line_after(record, self.head.hash.clone())
     }
 
-    /// Returns the line of a `damaged` record. What it tells of is hashed together with the line before, so that it can
-    /// no more be changed than a record.
+    /// Returns the line of a `damaged` record. The damaged bytes are hashed together with the line before, so that they
+    /// are protected like a record.
     pub fn damaged_line(&self, damage: Option<&AuditDamage>, at: Timestamp, reason: &str) -> String {
         let record = AuditRecord {
             kind: AuditRecordKind::Damaged,
@@ -93,7 +93,7 @@ impl AuditChain {
     fn line_after(&self, mut record: AuditRecord, prev: String) -> String {
         record.seq = self.head.lines.saturating_add(1);
         record.format = (record.seq == 1).then_some(FORMAT);
-        // The clock may be set back; the order of the file stays the order of time.
+        // The clock may be set back; timestamps in the file never decrease.
         record.at = record.at.max(self.at);
         record.prev = prev;
         let mut line = record.to_json();
@@ -101,7 +101,7 @@ impl AuditChain {
         line
     }
 
-    /// Goes on behind a line that stands in the file as record `seq`, given without its newline.
+    /// Advances past a line that was written as record `seq`, given without its newline.
     pub fn advance(&mut self, line: &[u8], seq: u64, at: Timestamp) {
         self.head = AuditHead { lines: seq, hash: sha256(line) };
         self.at = self.at.max(at);
@@ -110,9 +110,10 @@ impl AuditChain {
     }
 }
 
-/// A file that is gone on with, read line by line.
+/// Scans an existing file line by line, so that it can be continued.
 ///
-/// It is not judged here: one that somebody changed goes on from its last record, and [`super::Verify`] tells.
+/// It does not verify the file: a tampered file is continued from its last record, and [`super::AuditVerifier`] detects
+/// the tampering.
 #[derive(Debug)]
 pub struct AuditScanner {
     chain: AuditChain,
@@ -122,17 +123,17 @@ pub struct AuditScanner {
     bytes_sent: u64,
 }
 
-/// Where a file that is gone on with ends.
+/// The end of an existing file that is continued.
 #[derive(Debug)]
 pub struct AuditFileEnd {
     pub chain: AuditChain,
-    /// What stands behind the last record and is none.
+    /// The bytes after the last record that are not a record.
     pub damage: Option<AuditDamage>,
     /// The file ends with a newline, or is empty.
     pub ended: bool,
-    /// How many records of a kind there are.
+    /// How many records of each class there are.
     pub caps: AuditRecordCaps,
-    /// How many bytes left by all of them.
+    /// How many bytes all records together report as sent.
     pub bytes_sent: u64,
 }
 
@@ -147,12 +148,12 @@ impl AuditScanner {
         }
     }
 
-    /// Takes the next line, newline included; the last one may be without.
+    /// Adds the next line, newline included; the last one may be without.
     pub fn read_line(&mut self, line: &[u8]) {
         let text = line.strip_suffix(b"\n");
         self.ended = text.is_some();
         let text = text.unwrap_or(line);
-        // A line that lacks only its newline is whole when it continues the chain.
+        // A line that lacks only its newline is complete if it continues the chain.
         let continues = |record: &AuditRecord| {
             let seq = self.chain.head.lines.checked_add(1);
             Some(record.seq) == seq && record.prev == self.chain.head.hash

@@ -1,7 +1,8 @@
-//! The audit file of a run: what was decided at its doors, one record a line, each line chained to the one before.
+//! Defines the audit log of a run: every decision of the egress proxy, one record per line, each line hash-chained to
+//! the one before.
 //!
-//! Records, their chain and the judgement whether a file is as it was written are here. Nothing is written or read
-//! here: the engine keeps the file and anchors the head of its chain in the run's events.
+//! Records, their chain and the verification of a file are here, without I/O: the engine writes the file and anchors
+//! the head of its chain in the run's events.
 
 mod chain;
 mod record;

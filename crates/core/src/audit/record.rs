@@ -1,4 +1,4 @@
-//! One line of the audit file.
+//! Defines one line of the audit log.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -9,33 +9,33 @@ use serde::{Deserialize, Serialize};
 use crate::money::MicroUsd;
 use crate::price::TokenUsage;
 
-/// The number of the format that `audit.jsonl` is written in; its first line says it.
+/// The format version of `audit.jsonl`, which its first line states.
 pub const FORMAT: u32 = 1;
 
-/// What a record tells of.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AuditRecordKind {
     /// A connection or a name was allowed or refused.
     #[default]
     Decision,
-    /// A request that was looked into, at its end: carried, or refused.
+    /// An inspected request, at its end: forwarded, or refused.
     Exchange,
-    /// A tunnel that was carried without being looked into, at its end.
+    /// A tunnel that was passed on unread, at its end.
     Tunnel,
-    /// A call of a model is about to be made and may cost so much; the exchange that follows says what it did.
+    /// A model call is about to be sent, with its worst-case cost; the exchange that follows has the real one.
     Calling,
     /// Something that must not happen.
     Alarm,
     /// A call was refused because the budget is spent.
     Spent,
-    /// The doors were served anew.
+    /// The egress proxy of a sandbox restarted.
     Restarted,
-    /// The doors of a sandbox were closed.
+    /// The egress proxy of a sandbox was closed.
     Closed,
-    /// Records that were not written, one by one at least.
+    /// Records that were only counted and not written one by one.
     Skipped,
-    /// Bytes before this record that are none: a crash or a full disk cut a line off.
+    /// Bytes before this record that are not a record: a crash or a full disk truncated a line.
     Damaged,
 }
 
@@ -62,10 +62,10 @@ impl fmt::Display for AuditRecordKind {
     }
 }
 
-/// What is written down of one thing that happened at the doors of a run. The chain gives it its place.
+/// A record of one event at the egress proxy of a run. The chain numbers it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRecord {
-    /// The place in the file, from 1.
+    /// The position in the file, from 1.
     pub seq: u64,
     /// Only in the first record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ pub struct AuditRecord {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sandbox: String,
     pub kind: AuditRecordKind,
-    /// The way by which a connection asked to leave.
+    /// The entry point of the proxy that the connection used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<String>,
     /// `allowed` or `denied`.
@@ -82,14 +82,14 @@ pub struct AuditRecord {
     pub decision: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The rule that would allow what was refused, where one can.
+    /// The rule that would allow what was refused, if one can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// The address that was judged last.
+    /// The last address that was checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,12 +99,12 @@ pub struct AuditRecord {
     pub path: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Bytes of the bodies, or of a whole tunnel, towards the world and back.
+    /// Bytes of the bodies, or of a whole tunnel, sent to the network and received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<u64>,
-    /// How long a tunnel stood, in milliseconds.
+    /// How long a tunnel was open, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,7 +112,7 @@ pub struct AuditRecord {
     /// Micro-dollars.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<MicroUsd>,
-    /// What the cost was worked out from.
+    /// What the cost was computed from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charge: Option<String>,
     /// The credential's name, never its value.
@@ -122,10 +122,10 @@ pub struct AuditRecord {
     pub route: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// How many things a `skipped` record stands for.
+    /// How many records a `skipped` record replaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// How many bytes a `damaged` record speaks of.
+    /// How many bytes a `damaged` record covers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// The hash of the line before, without its newline; in the first line that of the run's id.
@@ -133,29 +133,31 @@ pub struct AuditRecord {
 }
 
 impl AuditRecord {
-    /// Says whether it tells of a refusal.
+    /// Returns whether the record is about a refusal.
     pub fn is_denial(&self) -> bool {
         matches!(self.kind, AuditRecordKind::Decision | AuditRecordKind::Exchange)
             && self.decision.as_deref() == Some("denied")
     }
 
-    /// Says whether it tells of a call that was charged for: one that the provider refused, or was never sent, is not.
+    /// Returns whether the record is about a charged call. One that the provider refused, or that was never sent, is
+    /// not charged.
     pub fn is_paid(&self) -> bool {
         self.tokens.is_some() && self.charge.as_deref() != Some("nothing")
     }
 
-    /// Returns how many bytes left that nobody paid for: the audit's half of what a run has sent out.
+    /// Returns the bytes sent by anything but a charged call: the part of a run's outgoing bytes that the audit log
+    /// counts.
     pub fn unpaid_bytes_sent(&self) -> u64 {
         if self.tokens.is_some() { 0 } else { self.sent.unwrap_or(0) }
     }
 
-    /// Writes the record as one line of plain ASCII without its newline: whatever a client wrote, it cannot end the line
-    /// or drive a terminal that shows the file.
+    /// Writes the record as one line of plain ASCII without its newline: text from a client cannot end the
+    /// line or control a terminal that shows the file.
     pub fn to_json(&self) -> String {
         let json = serde_json::to_string(self).expect("a record holds only plain data with string keys");
         let mut line = String::with_capacity(json.len());
         for c in json.chars() {
-            // Outside of strings JSON is printable ASCII, so whatever is not stands in a string and may be escaped.
+            // Outside strings JSON is printable ASCII, so any other character is in a string and may be escaped.
             if matches!(c, ' '..='~') {
                 line.push(c);
             } else {
@@ -167,7 +169,7 @@ impl AuditRecord {
         line
     }
 
-    /// Reads one line without its newline. Fields of a later version are passed over.
+    /// Reads one line without its newline. Fields of a later version are ignored.
     pub fn parse(line: &[u8]) -> Option<Self> {
         serde_json::from_slice(line).ok()
     }

@@ -1,32 +1,33 @@
-//! A bound on how much is written down: a program that knocks for ever must not fill the disk, and is not passed over
-//! in silence either. What matters more is counted apart, so that nothing an agent causes more easily crowds it out.
+//! Caps how many records are written: a program that retries forever must not fill the disk, and must not be ignored
+//! silently either. Each class has its own cap, so that records an agent can cause easily never displace more important
+//! ones.
 
 use super::record::{AuditRecord, AuditRecordKind};
 
-/// So many refusals of a run are written one by one.
+/// How many refusals of a run are written one by one.
 pub const MAX_DENIED: u64 = 100_000;
-/// So many uses of a credential that was lent.
+/// How many uses of a granted credential are written.
 pub const MAX_CREDENTIAL_USES: u64 = 100_000;
-/// So many alarms about a credential.
+/// How many alarms about a credential are written.
 pub const MAX_ALARMS: u64 = 10_000;
-/// So many of everything else that an agent can cause as often as it likes.
+/// How many of all other records that an agent can cause at will are written.
 pub const MAX_OTHERS: u64 = 1_000_000;
 
-/// What a record counts as.
+/// The class of a record, which decides its cap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditRecordClass {
     Denied,
-    /// A real credential went out.
+    /// A real credential was sent.
     CredentialUse,
     Alarm,
     Other,
-    /// Always written: it was paid for, or it tells of the file itself. Calls that come to nothing are bounded before
-    /// they are made.
+    /// Always written: a charged call, or a record about the file itself. Calls that fail are limited before they are
+    /// sent.
     Uncapped,
 }
 
 impl AuditRecordClass {
-    /// Those that are bounded.
+    /// The classes with a cap.
     const BOUNDED: [Self; 4] = [Self::Denied, Self::CredentialUse, Self::Alarm, Self::Other];
 
     pub fn of(record: &AuditRecord) -> Self {
@@ -34,13 +35,13 @@ impl AuditRecordClass {
             AuditRecordKind::Exchange if record.is_paid() => Self::Uncapped,
             AuditRecordKind::Decision | AuditRecordKind::Exchange if record.is_denial() => Self::Denied,
             AuditRecordKind::Alarm if record.credential.is_some() => Self::Alarm,
-            // A call that came to nothing is had for nothing, and must not hide the next use of a credential.
+            // A failed call costs nothing, so an agent can make many; they must not hide the next use of a credential.
             AuditRecordKind::Exchange if record.credential.is_some() && record.tokens.is_none() => Self::CredentialUse,
             AuditRecordKind::Decision
             | AuditRecordKind::Exchange
             | AuditRecordKind::Tunnel
             | AuditRecordKind::Spent => Self::Other,
-            // An alarm that is about no credential is about the run as a whole, and told once.
+            // An alarm without a credential is about the run as a whole, and is raised once.
             AuditRecordKind::Alarm
             | AuditRecordKind::Calling
             | AuditRecordKind::Restarted
@@ -50,7 +51,7 @@ impl AuditRecordClass {
         }
     }
 
-    /// Returns how many are written one by one, and what they are called.
+    /// Returns how many records are written one by one, and the plural noun for them.
     fn cap(self) -> Option<(u64, &'static str)> {
         match self {
             Self::Denied => Some((MAX_DENIED, "refusals")),
@@ -62,7 +63,7 @@ impl AuditRecordClass {
     }
 }
 
-/// How much was written, and what was only counted since that was last told.
+/// How many records were written, and how many were only counted since the last report.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditRecordCaps {
     denied: AuditRecordCount,
@@ -78,25 +79,25 @@ struct AuditRecordCount {
 }
 
 impl AuditRecordCaps {
-    /// Goes on with a file that holds so many of a class already.
+    /// Creates the caps for a file that already holds these numbers of records.
     pub fn with_written(written: impl IntoIterator<Item = (AuditRecordClass, u64)>) -> Self {
-        let mut flood = Self::default();
+        let mut caps = Self::default();
         for (class, written) in written {
-            if let Some(count) = flood.count_mut(class) {
+            if let Some(count) = caps.count_mut(class) {
                 count.written = written;
             }
         }
-        flood
+        caps
     }
 
-    /// Takes note of a record that stands in the file.
+    /// Counts a record that is in the file.
     pub fn count_written(&mut self, record: &AuditRecord) {
         if let Some(count) = self.count_mut(AuditRecordClass::of(record)) {
             count.written = count.written.saturating_add(1);
         }
     }
 
-    /// Says whether a record is written; one that is not is counted.
+    /// Returns whether to write a record; one that is not written is counted.
     pub fn admit(&mut self, record: &AuditRecord) -> bool {
         let class = AuditRecordClass::of(record);
         let (Some((most, _)), Some(count)) = (class.cap(), self.count_mut(class)) else { return true };
@@ -105,14 +106,14 @@ impl AuditRecordCaps {
         admitted
     }
 
-    /// Says whether something was counted and not told yet.
+    /// Returns whether there are counted records that were not reported yet.
     pub fn has_unreported(&self) -> bool {
         [&self.denied, &self.credential_uses, &self.alarms, &self.others].iter().any(|count| count.unreported > 0)
     }
 
-    /// Returns the records that tell what was only counted; from then on it counts as told.
+    /// Returns the records that report what was only counted, and marks it as reported.
     pub fn take_skipped_records(&mut self) -> Vec<AuditRecord> {
-        let told = |class: AuditRecordClass| {
+        let skipped_record = |class: AuditRecordClass| {
             let (most, what) = class.cap()?;
             let count = std::mem::take(&mut self.count_mut(class)?.unreported);
             let reason = format!("{what} after the first {most} of the run are only counted");
@@ -123,7 +124,7 @@ impl AuditRecordCaps {
                 ..AuditRecord::default()
             })
         };
-        AuditRecordClass::BOUNDED.into_iter().filter_map(told).collect()
+        AuditRecordClass::BOUNDED.into_iter().filter_map(skipped_record).collect()
     }
 
     fn count_mut(&mut self, class: AuditRecordClass) -> Option<&mut AuditRecordCount> {

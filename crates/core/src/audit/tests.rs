@@ -1,4 +1,4 @@
-//! What somebody may do to a file, and what is said about it.
+//! Tests how tampering with a file is detected and reported.
 
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_770_000_000 + second).unwrap()
 }
 
-/// A record with every field filled.
+/// Returns a record with every field filled.
 fn full(n: u64) -> AuditRecord {
     let text = |word: &str| Some(format!("{word}-{n}"));
     AuditRecord {
@@ -66,7 +66,7 @@ fn write(chain: &mut AuditChain, record: AuditRecord) -> String {
     line
 }
 
-/// A file of so many records, and its anchor.
+/// Returns a file with this number of records, and its anchor.
 fn file(run: &str, lines: u64) -> (Vec<String>, AuditAnchor) {
     let mut chain = AuditChain::begin(run);
     let written = (1..=lines).map(|n| write(&mut chain, full(n))).collect();
@@ -85,18 +85,18 @@ fn verify_file(text: &[u8], anchors: &[AuditAnchor]) -> Result<AuditVerification
 
 #[track_caller]
 fn check(lines: &[String], anchors: &[AuditAnchor], want: &str) {
-    let told = match verify_file(lines.concat().as_bytes(), anchors) {
+    let result = match verify_file(lines.concat().as_bytes(), anchors) {
         Ok(report) => format!("{} lines, {} unanchored", report.head.lines, report.unanchored()),
         Err(fault) => {
             assert!(!fault.as_str().is_empty() && fault.hint(RUN).is_some());
             fault.to_string()
         }
     };
-    assert_eq!(told, want);
+    assert_eq!(result, want);
 }
 
 #[test]
-fn a_file_as_it_was_written() {
+fn an_unchanged_file_verifies() {
     let (lines, anchor) = file(RUN, 5);
     check(&lines, std::slice::from_ref(&anchor), "5 lines, 0 unanchored");
     check(&lines, &[], "5 lines, 5 unanchored");
@@ -114,7 +114,7 @@ fn a_file_as_it_was_written() {
 
 /// No byte of any field can be changed, in the first line, in the middle or at the anchored end.
 #[test]
-fn every_byte_counts() {
+fn changing_any_byte_is_detected() {
     let (lines, anchor) = file(RUN, 4);
     for place in [0, 1, 3] {
         for at in 0..lines[place].len() - 1 {
@@ -122,7 +122,7 @@ fn every_byte_counts() {
             bytes[place][at] ^= 1;
             let fault = verify_file(&bytes.concat(), std::slice::from_ref(&anchor)).expect_err("a byte was changed");
             let line = place as u64 + 1;
-            // Its last line can only be told by the anchor, and a newline more makes two lines of one.
+            // A change in the last line is revealed only by the anchor, and an extra newline makes two lines of one.
             let near = fault.line().is_none_or(|found| found == line || found == line + 1);
             assert!(near && !matches!(fault, AuditFault::Short { .. }), "line {line} byte {at}: {fault}");
         }
@@ -130,7 +130,7 @@ fn every_byte_counts() {
 }
 
 #[test]
-fn tampering() {
+fn tampering_is_reported() {
     let (lines, anchor) = file(RUN, 6);
     let anchors = std::slice::from_ref(&anchor);
     let with = |change: &dyn Fn(&mut Vec<String>)| {
@@ -160,11 +160,11 @@ fn tampering() {
     check(
         &field(5, "\"port\":443", "\"port\":1"),
         anchors,
-        "line 6 is not the one that event 9 anchored: it or what stands before it was written anew",
+        "line 6 is not the one that event 9 anchored: it or an earlier line was rewritten",
     );
     check(&field(5, "\"prev\":\"", "\"prev\":\"0"), anchors, "line 6 was changed");
     check(&field(4, "\"port\":443", "\"port\":1"), anchors, "line 5 was changed");
-    check(&field(2, "\"port\":443,", "\"port\":443,,"), anchors, "line 3 is no record");
+    check(&field(2, "\"port\":443,", "\"port\":443,,"), anchors, "line 3 is not a record");
     check(
         &field(0, "\"format\":1", "\"format\":2"),
         anchors,
@@ -175,10 +175,10 @@ fn tampering() {
     check(&with(&|lines| drop(lines.drain(..2))), anchors, "records 1 to 2 are missing before line 1");
     check(&with(&|lines| drop(lines.pop())), anchors, "the file ends after 5 records, and event 9 says there were 6");
     check(&with(&|lines| lines.clear()), anchors, "the file ends after 0 records, and event 9 says there were 6");
-    check(&with(&|lines| lines.swap(1, 2)), anchors, "line 2 is out of order: record 3 stands there instead of 2");
-    check(&with(&|lines| lines.swap(1, 4)), anchors, "line 2 is out of order: record 5 stands there instead of 2");
-    check(&with(&|lines| lines.insert(2, lines[1].clone())), anchors, "line 3 is there twice: it is record 2 again");
-    check(&with(&|lines| lines.insert(2, "\n".to_owned())), anchors, "line 3 is no record");
+    check(&with(&|lines| lines.swap(1, 2)), anchors, "line 2 is out of order: it holds record 3 instead of 2");
+    check(&with(&|lines| lines.swap(1, 4)), anchors, "line 2 is out of order: it holds record 5 instead of 2");
+    check(&with(&|lines| lines.insert(2, lines[1].clone())), anchors, "line 3 is a duplicate: it holds record 2 again");
+    check(&with(&|lines| lines.insert(2, "\n".to_owned())), anchors, "line 3 is not a record");
     check(&with(&|lines| lines.truncate(0)), &[], "0 lines, 0 unanchored");
     let torn = with(&|lines| {
         let last = lines.pop().unwrap();
@@ -186,28 +186,28 @@ fn tampering() {
     });
     check(&torn, anchors, "line 6 is torn: it ends after 40 bytes without a newline");
 
-    // Lines that somebody made up.
+    // Forged lines.
     let forged = |prev: &str| AuditRecord { seq: 7, prev: prev.to_owned(), ..full(7) }.to_json() + "\n";
     check(&with(&|lines| lines.push(forged("00"))), anchors, "line 7 was changed");
     check(&with(&|lines| lines.push(forged(&anchor.head.hash))), anchors, "7 lines, 1 unanchored");
 
-    // All of it written anew, with a chain that holds.
+    // The whole file rewritten, with a valid chain.
     let mut chain = AuditChain::begin(RUN);
-    let anew: Vec<String> = (1..=6).map(|n| write(&mut chain, full(n + 1))).collect();
-    check(&anew, anchors, "line 6 is not the one that event 9 anchored: it or what stands before it was written anew");
-    check(&anew, &[], "6 lines, 6 unanchored");
+    let rewritten: Vec<String> = (1..=6).map(|n| write(&mut chain, full(n + 1))).collect();
+    check(&rewritten, anchors, "line 6 is not the one that event 9 anchored: it or an earlier line was rewritten");
+    check(&rewritten, &[], "6 lines, 6 unanchored");
     let (other, _) = file("01k3v7r2m9zzzzzz", 6);
     check(&other, anchors, "line 1 begins the file of another run, or was changed");
-    // More anchors tell earlier where it begins.
+    // More anchors reveal an earlier first line.
     let early = AuditAnchor { event: 4, head: file(RUN, 2).1.head };
     check(
-        &anew,
+        &rewritten,
         &[early, anchor.clone()],
-        "line 2 is not the one that event 4 anchored: it or what stands before it was written anew",
+        "line 2 is not the one that event 4 anchored: it or an earlier line was rewritten",
     );
 }
 
-/// Opens a file as a resumed run does, and goes on with one more record.
+/// Opens a file as a resumed run does, and appends one more record.
 fn resumed(text: &str) -> String {
     let mut open = AuditScanner::new(RUN);
     for line in text.as_bytes().split_inclusive(|byte| *byte == b'\n') {
@@ -229,12 +229,12 @@ fn resumed(text: &str) -> String {
 }
 
 #[test]
-fn a_torn_line_is_marked_and_the_chain_goes_on() {
+fn a_torn_line_is_marked_and_the_chain_continues() {
     let (lines, anchor) = file(RUN, 3);
     let whole = lines.concat();
     let before = lines[..2].concat();
     let anchors = [AuditAnchor { event: 3, head: file(RUN, 2).1.head }];
-    // Wherever the line is cut: nothing of it, all of it but the newline, and in between.
+    // For every cut of the line: nothing of it, all of it but the newline, and in between.
     for cut in before.len()..=whole.len() {
         let text = resumed(&whole[..cut]);
         let report =
@@ -245,11 +245,11 @@ fn a_torn_line_is_marked_and_the_chain_goes_on() {
         let bytes = marker.and_then(|line| AuditRecord::parse(line.as_bytes()).unwrap().bytes);
         let want = if cut + 1 == whole.len() { 0 } else { (cut - before.len()) as u64 };
         assert_eq!(bytes, (!clean).then_some(want), "cut at {cut}");
-        // And once more, when marking it was cut off as well.
+        // And again, if the marker was cut off as well.
         let again = resumed(&text[..text.len() - 300]);
         assert_eq!(verify_file(again.as_bytes(), &anchors).map(|report| report.damaged >= 1), Ok(true), "{again}");
     }
-    // The first line of all.
+    // The first line of the file.
     let text = resumed(&whole[..17]);
     assert_eq!(verify_file(text.as_bytes(), &[]).map(|report| (report.head.lines, report.damaged)), Ok((2, 1)));
     // What was cut off is part of the chain.
@@ -263,7 +263,7 @@ fn a_torn_line_is_marked_and_the_chain_goes_on() {
     );
 }
 
-/// A credential that was put into a request which nobody pays for.
+/// Returns a record of a credential that was used in an uncharged request.
 fn credential_use() -> AuditRecord {
     AuditRecord { tokens: None, cost: None, charge: None, decision: Some("allowed".to_owned()), ..full(1) }
 }
@@ -276,28 +276,28 @@ fn tunnel() -> AuditRecord {
     AuditRecord { kind: AuditRecordKind::Tunnel, ..AuditRecord::default() }
 }
 
-/// A call that the provider refused, or that was never sent.
+/// Returns a record of a call that the provider refused, or that was never sent.
 fn unpaid_call() -> AuditRecord {
     AuditRecord { charge: Some("nothing".to_owned()), cost: Some(MicroUsd::ZERO), ..full(1) }
 }
 
 #[test]
 fn records_over_the_cap_are_counted() {
-    let mut flood = AuditRecordCaps::with_written([(AuditRecordClass::Denied, MAX_DENIED - 1)]);
-    assert!(flood.admit(&denied("a.io")) && !flood.has_unreported());
+    let mut caps = AuditRecordCaps::with_written([(AuditRecordClass::Denied, MAX_DENIED - 1)]);
+    assert!(caps.admit(&denied("a.io")) && !caps.has_unreported());
     for _ in 0..3 {
-        assert!(!flood.admit(&denied("a.io")));
+        assert!(!caps.admit(&denied("a.io")));
     }
-    assert!(flood.admit(&AuditRecord { decision: Some("allowed".to_owned()), ..AuditRecord::default() }));
-    let told: Vec<(AuditRecordKind, Option<u64>)> =
-        flood.take_skipped_records().iter().map(|record| (record.kind, record.count)).collect();
-    assert_eq!(told, [(AuditRecordKind::Skipped, Some(3))]);
-    assert!(!flood.has_unreported() && flood.take_skipped_records().is_empty());
+    assert!(caps.admit(&AuditRecord { decision: Some("allowed".to_owned()), ..AuditRecord::default() }));
+    let skipped: Vec<(AuditRecordKind, Option<u64>)> =
+        caps.take_skipped_records().iter().map(|record| (record.kind, record.count)).collect();
+    assert_eq!(skipped, [(AuditRecordKind::Skipped, Some(3))]);
+    assert!(!caps.has_unreported() && caps.take_skipped_records().is_empty());
 }
 
-/// Whatever is full, what matters more is written.
+/// A class that reached its cap does not affect the others.
 #[test]
-fn no_class_hides_another() {
+fn caps_are_independent() {
     let all: [(AuditRecordClass, u64, &dyn Fn() -> AuditRecord, &str); 4] = [
         (
             AuditRecordClass::Denied,
@@ -320,24 +320,24 @@ fn no_class_hides_another() {
         ),
     ];
     for (full_up, most, _, words) in all {
-        let mut flood = AuditRecordCaps::with_written([(full_up, most)]);
+        let mut caps = AuditRecordCaps::with_written([(full_up, most)]);
         for (class, _, record, _) in all {
-            assert_eq!(flood.admit(&record()), class != full_up, "{class:?} when {full_up:?} is full");
+            assert_eq!(caps.admit(&record()), class != full_up, "{class:?} when {full_up:?} is full");
         }
-        let told: Vec<_> =
-            flood.take_skipped_records().into_iter().map(|record| (record.count, record.reason)).collect();
-        assert_eq!(told, [(Some(1), Some(words.to_owned()))]);
-        assert!(flood.admit(&full(1)), "what was paid for is always written");
+        let skipped: Vec<_> =
+            caps.take_skipped_records().into_iter().map(|record| (record.count, record.reason)).collect();
+        assert_eq!(skipped, [(Some(1), Some(words.to_owned()))]);
+        assert!(caps.admit(&full(1)), "a charged call is always written");
         assert!(
-            flood.admit(&AuditRecord { kind: AuditRecordKind::Alarm, ..AuditRecord::default() }),
-            "of these there is one of a kind"
+            caps.admit(&AuditRecord { kind: AuditRecordKind::Alarm, ..AuditRecord::default() }),
+            "an alarm about the whole run is always written"
         );
     }
 }
 
-/// A file that is gone on with is counted as it was when it was written.
+/// Scanning a file gives the same counts as writing it.
 #[test]
-fn a_file_is_counted_as_it_was_written() {
+fn scanned_counts_equal_written_counts() {
     let mut chain = AuditChain::begin(RUN);
     let (mut open, mut written) = (AuditScanner::new(RUN), AuditRecordCaps::default());
     for record in
@@ -359,7 +359,7 @@ fn a_file_is_counted_as_it_was_written() {
 }
 
 proptest! {
-    /// Whatever a client writes, its record is one line that drives no terminal and says the same when it is read.
+    /// Whatever a client writes, its record is one line without control characters that parses back to the same record.
     #[test]
     fn hostile_text_is_one_plain_line(
         text in "(?s).{0,60}", host in "\\PC{0,40}|[\\x00-\\x1f\\x7f\u{80}-\u{9f}\u{202e}\u{2028}\"\\\\]{0,20}"

@@ -1,7 +1,7 @@
-//! The judgement whether a file is as it was written.
+//! Verifies that an audit log is as it was written.
 //!
-//! The chain alone shows every change in the middle of a file. That its end was cut off, or that all of it was written
-//! anew, only the anchors show: heads of the chain that the run's events hold.
+//! The chain alone reveals every change in the middle of a file. A truncated end or a complete rewrite is revealed only
+//! by the anchors: heads of the chain that are stored in the run's events.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::chain::{AuditChain, AuditDamage, AuditHead};
 use super::record::{AuditRecord, AuditRecordKind, FORMAT};
 use crate::hash::sha256;
 
-/// A head of the chain that an event holds.
+/// A head of the chain that is stored in an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditAnchor {
     /// The number of the event.
@@ -17,33 +17,33 @@ pub struct AuditAnchor {
     pub head: AuditHead,
 }
 
-/// The first thing that is wrong with a file. Lines are counted as an editor counts them.
+/// The first fault of a file. Lines are counted from 1, as in an editor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuditFault {
     #[error("line {line} was changed")]
     Changed { line: u64 },
-    #[error("line {line} is no record")]
+    #[error("line {line} is not a record")]
     Unreadable { line: u64 },
     #[error("line {line} begins the file of another run, or was changed")]
     Stranger { line: u64 },
     #[error("{} missing before line {line}", records(*.first, *.last))]
     Missing { line: u64, first: u64, last: u64 },
-    #[error("line {line} is out of order: record {seq} stands there instead of {wanted}")]
+    #[error("line {line} is out of order: it holds record {seq} instead of {wanted}")]
     Moved { line: u64, seq: u64, wanted: u64 },
-    #[error("line {line} is there twice: it is record {seq} again")]
+    #[error("line {line} is a duplicate: it holds record {seq} again")]
     Repeated { line: u64, seq: u64 },
     #[error("line {line} is torn: it ends after {bytes} bytes without a newline")]
     Torn { line: u64, bytes: u64 },
     #[error("the file ends after {lines} records, and event {event} says there were {anchored}")]
     Short { lines: u64, anchored: u64, event: u64 },
-    #[error("line {line} is not the one that event {event} anchored: it or what stands before it was written anew")]
+    #[error("line {line} is not the one that event {event} anchored: it or an earlier line was rewritten")]
     Rewritten { line: u64, event: u64 },
     #[error("the file is written in format {found}, and this ralph reads up to {FORMAT}")]
     Newer { found: u32 },
 }
 
 impl AuditFault {
-    /// Returns the word programs know it by.
+    /// Returns the name used in `--json` output.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Changed { .. } => "changed",
@@ -59,7 +59,7 @@ impl AuditFault {
         }
     }
 
-    /// Returns the line it is about, where it is about one.
+    /// Returns the line of the fault, if it has one.
     pub fn line(&self) -> Option<u64> {
         match self {
             Self::Changed { line }
@@ -76,7 +76,7 @@ impl AuditFault {
 
     pub fn hint(&self, run: &str) -> Option<String> {
         match self {
-            Self::Torn { .. } => Some(format!("a crash or a full disk left it; ralph resume {run} goes on behind it")),
+            Self::Torn { .. } => Some(format!("a crash or a full disk left it; ralph resume {run} continues after it")),
             Self::Newer { .. } => Some("upgrade ralph, or verify with the version that made the run".to_owned()),
             _ => Some(format!("do not rely on this file; ralph logs {run} shows what the events say")),
         }
@@ -87,20 +87,20 @@ fn records(first: u64, last: u64) -> String {
     if first == last { format!("record {first} is") } else { format!("records {first} to {last} are") }
 }
 
-/// What a file without a fault says.
+/// The summary of a file without a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditVerification {
     pub head: AuditHead,
-    /// The last anchor the file was held against.
+    /// The last anchor the file was compared with.
     pub anchor: Option<AuditAnchor>,
-    /// How many places a crash or a full disk spoilt, each followed by a record that says so.
+    /// How many places a crash or a full disk damaged, each followed by a record that says so.
     pub damaged: u64,
-    /// How many things were counted and not written one by one.
+    /// How many records were only counted and not written.
     pub skipped: u64,
 }
 
 impl AuditVerification {
-    /// Returns how many records came after the last anchor: nothing vouches for them yet.
+    /// Returns how many records came after the last anchor and are not covered by it.
     pub fn unanchored(&self) -> u64 {
         self.head.lines - self.anchor.as_ref().map_or(0, |anchor| anchor.head.lines.min(self.head.lines))
     }
@@ -116,7 +116,7 @@ pub struct AuditVerifier {
     /// The line of the last record.
     last: u64,
     damage: Option<(AuditDamage, u64)>,
-    /// A line that does not continue the one before; the next one may tell which of the two was changed.
+    /// A line that does not continue the one before; the next one may show which of the two was changed.
     suspect: Option<SuspectLine>,
     fault: Option<AuditFault>,
     damaged: u64,
@@ -125,15 +125,15 @@ pub struct AuditVerifier {
 
 #[derive(Debug)]
 enum SuspectLine {
-    /// The place is right and the hash is not.
+    /// The number is right and the hash is not.
     Link { line: u64, before: u64, seq: u64, hash: String },
-    /// Another record stands where this one belongs; it may still come.
+    /// The line holds a later record than expected; the expected one may still follow.
     Place { line: u64, seq: u64, wanted: u64 },
 }
 
 impl AuditVerifier {
     pub fn new(run: &str, anchors: impl IntoIterator<Item = AuditAnchor>) -> Self {
-        // A file that was cut and gone on with is anchored at one place twice; the first time counts.
+        // A file that was cut and continued is anchored twice at the same record; the first anchor counts.
         let mut places = BTreeMap::new();
         for anchor in anchors {
             places.entry(anchor.head.lines).or_insert(anchor);
@@ -151,7 +151,7 @@ impl AuditVerifier {
         }
     }
 
-    /// Takes the next line, newline included; the last one may be without. Returns false once nothing more is needed.
+    /// Adds the next line, newline included; the last one may be without. Returns false once a fault was found.
     pub fn read_line(&mut self, line: &[u8]) -> bool {
         if self.fault.is_some() {
             return false;
@@ -182,7 +182,7 @@ impl AuditVerifier {
         }
         let mut prev = self.chain.head().hash.clone();
         if let Some((damage, first)) = self.damage.take() {
-            // Only a record that owns up to what stands before it makes that anything but a changed line.
+            // Damaged bytes are accepted only if the record after them declares them; otherwise the line was changed.
             if record.kind != AuditRecordKind::Damaged
                 || record.bytes != Some(damage.bytes())
                 || record.prev != damage.hash()
@@ -196,7 +196,7 @@ impl AuditVerifier {
         let hash = sha256(text);
         match (record.seq == wanted, record.prev == prev) {
             (true, true) => self.accept(text, &record),
-            // Its neighbour vouches for the place, so the number is what was changed.
+            // The previous hash matches, so the line is in the right place and its number was changed.
             (false, true) => self.fault = Some(AuditFault::Changed { line }),
             (true, false) => {
                 self.suspect = Some(SuspectLine::Link { line, before: self.last, seq: record.seq, hash });
@@ -234,7 +234,7 @@ impl AuditVerifier {
         }
     }
 
-    /// Says which of two neighbours was changed: this line, or the one before it, whose hash this line names.
+    /// Returns which of two adjacent lines was changed: this line, or the one before it, whose hash this line contains.
     fn changed_line(&self, line: u64, before: u64, seq: u64, hash: &str, vouched: bool) -> AuditFault {
         let holds = |seq: u64, hash: &str| self.anchors.get(&seq).is_some_and(|anchor| anchor.head.hash == hash);
         let head = self.chain.head();
@@ -246,7 +246,7 @@ impl AuditVerifier {
         }
     }
 
-    /// Takes what is left open at the end of the file.
+    /// Returns the fault that is still undecided at the end of the file.
     fn take_open_fault(&mut self) -> Option<AuditFault> {
         match self.suspect.take() {
             Some(SuspectLine::Link { line, before, seq, hash }) => {
@@ -260,7 +260,7 @@ impl AuditVerifier {
         self.damage.take().map(|(_, first)| AuditFault::Unreadable { line: first })
     }
 
-    /// Returns the first fault, or what the file says.
+    /// Returns the first fault, or the summary of the file.
     pub fn finish(mut self) -> Result<AuditVerification, AuditFault> {
         if let Some(fault) = self.fault.take().or_else(|| self.take_open_fault()) {
             return Err(fault);

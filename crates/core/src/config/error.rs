@@ -1,4 +1,4 @@
-//! What can be wrong with a config, and what to do about it.
+//! Defines the errors of a config, with hints.
 
 use super::origin::ConfigOrigin;
 
@@ -37,7 +37,7 @@ impl ConfigWidening {
     }
 }
 
-/// A variable is its own key and is not named twice.
+/// Names the value with its origin; a variable is its own key and is not named twice.
 fn value(origin: &ConfigOrigin, key: &str, problem: &str) -> String {
     match origin {
         ConfigOrigin::Env(name) if name == key => format!("the environment variable `{key}` {problem}"),

@@ -1,9 +1,9 @@
-//! One layer: what somebody said, and who.
+//! Defines one layer of the config: values and their origin.
 
 use super::origin::ConfigOrigin;
 use super::values::ConfigValues;
 
-/// What one origin said.
+/// The values of one origin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfigLayer {
     pub origin: ConfigOrigin,
@@ -11,7 +11,7 @@ pub struct ConfigLayer {
 }
 
 impl ConfigLayer {
-    /// Makes the layer of the command line. Its `allowed` hosts are added to the policy; everything else replaces.
+    /// Creates the layer of the command line. Its `allowed` hosts are added to the policy; everything else replaces.
     pub fn flags(values: ConfigValues) -> Self {
         Self { origin: ConfigOrigin::Flag, values }
     }

@@ -1,7 +1,7 @@
-//! Options as data with an origin: flag over environment over task over project over user over built-in.
+//! Resolves options from layers with an origin: flag over environment over task over project over user over built-in.
 //!
 //! A task and a project come with a checkout, so they may only narrow what the user allows; [`resolve`] refuses the
-//! rest and names the flag that would allow it. Files are read by the caller, from the base commit.
+//! rest and names the flag that would allow it. The caller reads the files, from the base commit.
 
 mod error;
 mod layer;

@@ -1,4 +1,4 @@
-//! The network policy out of its layers. Unlike other options it is not replaced but narrowed, step by step.
+//! Resolves the network policy from its layers. Unlike other options it is not replaced but narrowed, step by step.
 
 use super::error::{ConfigWidening, Error};
 use super::layer::ConfigLayer;
@@ -9,8 +9,8 @@ use super::units::NetworkEnforcement;
 use super::values::NetworkValues;
 use crate::policy::{Policy, PolicyMode, PolicyRule, PolicyWidening, narrow, shorten};
 
-/// Starts from what the user allows (nothing, if the user says nothing), adds the hosts of the command line, and lets
-/// project and task take away. A policy named on the command line settles the question.
+/// Starts from what the user allows (nothing by default), adds the hosts of the command line, and lets project and task
+/// narrow the result. A policy named on the command line is final.
 pub(super) fn resolve(
     stack: &ConfigStack<'_>,
     enforcement: ResolvedValue<NetworkEnforcement>,
@@ -28,7 +28,7 @@ pub(super) fn resolve(
     let settled = stack
         .lowest_first()
         .any(|layer| layer.origin.rank() > task_rank() && layer.values.sandbox.network.policy.is_some());
-    // Deny rules add up, so those of the command line are already in; its hosts survive every narrowing.
+    // Deny rules accumulate, so those of the command line are already included; its hosts survive every narrowing.
     let kept: Vec<PolicyRule> = stack
         .lowest_first()
         .filter(|layer| layer.origin == ConfigOrigin::Flag)
@@ -51,49 +51,49 @@ fn task_rank() -> u8 {
     ConfigOrigin::Task(String::new()).rank()
 }
 
-/// The user speaks: a file's list replaces, the command line's list adds.
-fn apply_trusted(network: &mut NetworkConfig, said: &NetworkValues, origin: &ConfigOrigin) {
-    if let Some(rules) = &said.allowed {
+/// Applies a layer of the user: a file's list replaces, the command line's list adds.
+fn apply_trusted(network: &mut NetworkConfig, values: &NetworkValues, origin: &ConfigOrigin) {
+    if let Some(rules) = &values.allowed {
         if *origin == ConfigOrigin::Flag {
             add_rules(&mut network.allowed.value, rules);
         } else {
             network.allowed.value.clone_from(rules);
         }
         network.allowed.origin = origin.clone();
-        if said.policy.is_none() && network.policy.value == PolicyMode::Deny && !rules.is_empty() {
+        if values.policy.is_none() && network.policy.value == PolicyMode::Deny && !rules.is_empty() {
             // Hosts without a policy can only mean an allowlist.
             network.policy = ResolvedValue { value: PolicyMode::Allowlist, origin: origin.clone() };
         }
     }
-    if let Some(mode) = said.policy {
+    if let Some(mode) = values.policy {
         network.policy = ResolvedValue { value: mode, origin: origin.clone() };
     }
-    if let Some(rules) = &said.denied {
+    if let Some(rules) = &values.denied {
         add_rules(&mut network.denied.value, rules);
         network.denied.origin = origin.clone();
     }
 }
 
-/// A checkout speaks: it may take away.
+/// Applies a layer of a checkout, which may only narrow.
 fn apply_untrusted(
     network: &mut NetworkConfig,
-    said: &NetworkValues,
+    values: &NetworkValues,
     origin: &ConfigOrigin,
     settled: bool,
 ) -> Result<(), Error> {
-    if let Some(rules) = &said.denied {
+    if let Some(rules) = &values.denied {
         add_rules(&mut network.denied.value, rules);
         network.denied.origin = origin.clone();
     }
-    let mode = match (said.policy, &said.allowed) {
+    let mode = match (values.policy, &values.allowed) {
         _ if settled => return Ok(()),
         (Some(mode), _) => mode,
         (None, Some(_)) => PolicyMode::Allowlist,
         (None, None) => return Ok(()),
     };
     let limit = network.policy();
-    // An allowlist without a list means the one that stands.
-    let asked = match &said.allowed {
+    // An allowlist without a list means the current one.
+    let asked = match &values.allowed {
         Some(rules) => rules.clone(),
         None if mode == PolicyMode::Allowlist && limit.mode == PolicyMode::Allowlist => limit.allow.clone(),
         None => Vec::new(),
@@ -115,7 +115,7 @@ fn widening_error(widening: PolicyWidening, network: &NetworkConfig, by: &Config
             Some(format!("--network {asked}")),
         ),
         PolicyWidening::NotAllowed { rules } => {
-            // The list that lacks the hosts, or the policy that makes every list moot.
+            // The list that lacks the hosts, or the policy that overrides every list.
             let by =
                 if network.policy.value == PolicyMode::Deny { &network.policy.origin } else { &network.allowed.origin };
             let hosts = shorten(&rules);
@@ -123,7 +123,7 @@ fn widening_error(widening: PolicyWidening, network: &NetworkConfig, by: &Config
             let limit = "no such host".to_owned();
             ("sandbox.network.allowed", hosts.join(", "), limit, by, Some(flags.join(" ")))
         }
-        // A deny rule is a decision: no flag overrules it.
+        // A deny rule is deliberate: no flag overrides it.
         PolicyWidening::Denied { rule, by } => {
             let limit = format!("nothing under `{by}`");
             ("sandbox.network.denied", rule.to_string(), limit, &network.denied.origin, None)
@@ -132,7 +132,7 @@ fn widening_error(widening: PolicyWidening, network: &NetworkConfig, by: &Config
     ConfigWidening { key, asked, by: by.clone(), limit, limit_by: limit_by.clone(), flag }.into()
 }
 
-/// Makes a rule one word of a shell.
+/// Quotes a rule as one shell word.
 fn quoted(rule: &str) -> String {
     if rule.contains([' ', '*', '[']) { format!("'{rule}'") } else { rule.to_owned() }
 }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_decides() {
+    fn the_user_sets_the_policy() {
         check(&[], "deny (built-in):  (built-in) / ");
         check(&[user("allowed = ['npm']")], "allowlist (user u): npm (user u) / ");
         check(
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn checkouts_narrow() {
+    fn checkouts_may_narrow_the_policy() {
         let npm = || user("allowed = ['npm', '*.x.io']");
         check(&[npm(), task("allowed = ['a.x.io']")], "allowlist (task t): a.x.io (task t) / ");
         check(&[npm(), task("policy = 'deny'")], "deny (task t):  (task t) / ");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn checkouts_do_not_widen() {
+    fn checkouts_may_not_widen_the_policy() {
         check(
             &[task("policy = 'open'")],
             "task t asks for `sandbox.network.policy = open`, but built-in allows only deny | to allow it for this run, add `--network open`",
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_win() {
+    fn flags_override_all_layers() {
         check(&[flag("allowed = ['a.io']")], "allowlist (flag): a.io (flag) / ");
         check(&[task("allowed = ['a.io']"), flag("allowed = ['a.io']")], "allowlist (task t): a.io (flag) / ");
         check(&[task("policy = 'deny'"), flag("allowed = ['a.io']")], "allowlist (flag): a.io (flag) / ");

@@ -1,10 +1,10 @@
-//! Where a value came from.
+//! Defines the origin of a config value and its precedence.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Who said a value. Paths are as the caller wants them shown.
+/// The origin of a value. Paths are as the caller wants them shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "from", content = "at")]
 pub enum ConfigOrigin {
@@ -21,7 +21,7 @@ pub enum ConfigOrigin {
 }
 
 impl ConfigOrigin {
-    /// Returns the place in the order of precedence; the highest wins.
+    /// Returns the precedence; the highest takes effect.
     pub fn rank(&self) -> u8 {
         match self {
             Self::BuiltIn => 0,
@@ -33,12 +33,12 @@ impl ConfigOrigin {
         }
     }
 
-    /// Says whether the user said it. What came with a checkout may only narrow.
+    /// Returns whether the value comes from the user. Values of a checkout may only narrow.
     pub fn is_trusted(&self) -> bool {
         !matches!(self, Self::Task(_) | Self::Project(_))
     }
 
-    /// Returns the file or variable, or a word where there is none.
+    /// Returns the file or variable, or the name of the origin if it has none.
     pub fn location(&self) -> &str {
         match self {
             Self::Flag => "flag",
@@ -61,7 +61,7 @@ impl fmt::Display for ConfigOrigin {
     }
 }
 
-/// A value that remembers who said it.
+/// A value with its origin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResolvedValue<T> {
     pub value: T,

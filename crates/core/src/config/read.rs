@@ -1,4 +1,4 @@
-//! Texts into layers: TOML, `.agent-loop/config.json`, and the environment.
+//! Parses TOML, `.agent-loop/config.json` and environment variables into layers.
 
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
@@ -12,7 +12,7 @@ use crate::env::{self, Env, EnvSource};
 use crate::span::Span;
 use crate::text;
 
-/// Reads a `config.toml` or `ralph.toml`. The origin carries the path that errors name.
+/// Parses a `config.toml` or `ralph.toml`. The origin has the path for error messages.
 pub fn parse_toml(text: &str, origin: ConfigOrigin) -> Result<ConfigLayer, Error> {
     let file = origin.location();
     let table = DeTable::parse(text).map_err(|error| syntax(&error, text, file))?;
@@ -27,13 +27,13 @@ fn syntax(error: &toml::de::Error, text: &str, file: &str) -> Error {
     Error::Syntax { file: file.to_owned(), line, column, message: one_line(error.message()) }
 }
 
-/// Parsers' messages may quote the file, and span lines.
+/// Flattens a parser message, which may quote the file and span lines.
 fn one_line(message: &str) -> String {
     let words: Vec<&str> = message.split_whitespace().collect();
     text::strip_control(text::head(&words.join(" "), 400))
 }
 
-/// Walks the table before it is deserialised: serde's own message has no "did you mean".
+/// Reports unknown keys before deserialising: serde's own message has no "did you mean".
 fn find_unknown(table: &DeTable<'_>, prefix: &str, text: &str, file: &str) -> Result<(), Error> {
     for (key, value) in table {
         let path = format!("{prefix}{}", key.get_ref());
@@ -59,7 +59,7 @@ fn find_unknown(table: &DeTable<'_>, prefix: &str, text: &str, file: &str) -> Re
     Ok(())
 }
 
-/// Looks among the neighbours first, then for a key of that name in another section.
+/// Suggests a key of the same section first, then a key of that name in another section.
 fn suggest_key(key: &str, prefix: &str) -> Option<String> {
     let snake = key.replace('-', "_");
     let neighbours = KEYS.iter().filter_map(|known| known.strip_prefix(prefix)?.split('.').next());
@@ -87,7 +87,7 @@ enum AgentLoopType {
     Tart,
 }
 
-/// Reads `.agent-loop/config.json` as a layer of the project.
+/// Parses `.agent-loop/config.json` as a layer of the project.
 pub fn parse_agent_loop(text: &str, path: &str) -> Result<ConfigLayer, Error> {
     let origin = ConfigOrigin::Project(path.to_owned());
     let syntax = |error: &serde_json::Error| Error::Syntax {
@@ -138,19 +138,19 @@ pub fn parse_agent_loop(text: &str, path: &str) -> Result<ConfigLayer, Error> {
     Ok(ConfigLayer { origin, values })
 }
 
-/// serde_json ends its messages with the place, which we say ourselves.
+/// Removes the position at the end of a serde_json message, because ralph prints it itself.
 fn without_position(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     message.strip_suffix(&place).unwrap_or(&message).to_owned()
 }
 
-/// Reads the variables that are options, one layer each so that every value knows its variable.
+/// Parses the variables that are options, one layer each so that every value has its variable as origin.
 ///
-/// What came from a `.env` file counts as the project's: it lies in the checkout.
+/// Variables from a `.env` file belong to the project layer, because the file is part of the checkout.
 pub fn env_layers(env: &Env) -> Result<Vec<ConfigLayer>, Error> {
     let mut layers = Vec::new();
-    // The older name first: among equals the later layer wins.
+    // The older name first: among equals the later layer takes precedence.
     for name in [
         env::RALPH_DEFAULT_PROVIDER,
         env::RALPH_BACKEND,
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_manual() {
+    fn the_documented_example_is_parsed() {
         let text = r#"
             [sandbox]
             backend = "embedded"
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_where() {
+    fn errors_name_the_position() {
         refused(
             "[sandbox]\n  bakend = 'docker'\n",
             "config.toml:2:3: unknown key `sandbox.bakend` | did you mean `sandbox.backend`?",
@@ -314,7 +314,7 @@ mod tests {
         );
         refused(
             "[sandbox.network]\nallowed = ['*']",
-            "config.toml:2:11: rule `*` would match every host (name the hosts, or ask for the policy `open` by name) | `ralph config schema` lists every key and what it takes",
+            "config.toml:2:11: rule `*` would match every host (name the hosts, or request the policy `open` explicitly) | `ralph config schema` lists every key and what it takes",
         );
         refused(
             "[budget]\nmax_cost_usd = -1",
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn toml_syntax_says_where() {
+    fn toml_syntax_errors_name_the_line() {
         let error = parse_toml("a = 1\nb = [", user()).expect_err("refused");
         assert!(matches!(error, Error::Syntax { line: 2, .. }), "{error}");
     }
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn variables() {
+    fn variables_become_layers() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let env = Env::new([
             pair("RALPH_BACKEND", "docker"),

@@ -1,4 +1,4 @@
-//! Merges the layers into one config, or says which wish goes too far and how to allow it.
+//! Merges the layers into one config, or reports which option goes too far and how to allow it.
 
 use super::error::{ConfigWidening, Error};
 use super::layer::ConfigLayer;
@@ -16,7 +16,7 @@ use crate::money::MicroUsd;
 
 const DEFAULT_MAX_COST: MicroUsd = MicroUsd(10_000_000);
 
-/// Merges layers given in any order. Among layers of one kind the later wins.
+/// Merges layers given in any order. Among layers of one kind the later takes precedence.
 ///
 /// The built-in backend depends on the host, so the caller names it.
 pub fn resolve(layers: &[ConfigLayer], built_in_backend: BackendKind) -> Result<Config, Error> {
@@ -65,7 +65,7 @@ pub fn resolve(layers: &[ConfigLayer], built_in_backend: BackendKind) -> Result<
         egress: EgressConfig {
             alarm_after: stack.capped_or(
                 &capped_number("egress.alarm_after", |values| values.egress.alarm_after, None),
-                // Installing packages sends out a few megabytes; nobody's source code in text is larger.
+                // Installing packages sends a few megabytes, and hardly any project has more source text than this.
                 ByteSize::mib(64),
             )?,
         },
@@ -80,12 +80,12 @@ fn capped_number<T: PartialOrd + ToString>(
     CappedOption { key, get, wider: |ask, limit| ask > limit, show: ToString::to_string, bound: "at most", flag }
 }
 
-fn or_built_in<T>(said: Option<ResolvedValue<T>>, built_in: T) -> ResolvedValue<T> {
-    said.unwrap_or_else(|| ResolvedValue::built_in(built_in))
+fn or_built_in<T>(resolved: Option<ResolvedValue<T>>, built_in: T) -> ResolvedValue<T> {
+    resolved.unwrap_or_else(|| ResolvedValue::built_in(built_in))
 }
 
-fn optional<T>(said: Option<ResolvedValue<T>>) -> ResolvedValue<Option<T>> {
-    match said {
+fn optional<T>(resolved: Option<ResolvedValue<T>>) -> ResolvedValue<Option<T>> {
+    match resolved {
         Some(ResolvedValue { value, origin }) => ResolvedValue { value: Some(value), origin },
         None => ResolvedValue::built_in(None),
     }
@@ -95,7 +95,7 @@ fn agent(stack: &ConfigStack<'_>) -> Result<AgentConfig, Error> {
     let seconds = |key, get, built_in| {
         Ok::<_, Error>(or_built_in(stack.capped(&capped_number::<u32>(key, get, None))?, built_in))
     };
-    // What is started with a stand-in is for the user to say, and for no checkout.
+    // Only the user decides which program gets a phantom, never a checkout.
     let mut own: Vec<&ConfigLayer> = stack.lowest_first().filter(|layer| layer.origin.is_trusted()).collect();
     own.reverse();
     let command = own.iter().find_map(|layer| Some((layer.values.agent.command.clone()?, layer.origin.clone())));
@@ -174,8 +174,8 @@ fn resources(stack: &ConfigStack<'_>) -> Result<ResourceConfig, Error> {
     })
 }
 
-/// A checkout may choose among backends as strong as the user's. No backend at all has to be the user's own wish, even
-/// when the user said nothing.
+/// Resolves the backend. A checkout may choose among backends at least as strong as the user's. Only the user may
+/// choose to run without isolation, also when no layer of the user names a backend.
 fn backend(stack: &ConfigStack<'_>, built_in: BackendKind) -> Result<ResolvedValue<BackendKind>, Error> {
     let get = |values: &ConfigValues| values.sandbox.backend;
     let mut user = None;
@@ -206,7 +206,7 @@ fn backend(stack: &ConfigStack<'_>, built_in: BackendKind) -> Result<ResolvedVal
 }
 
 fn toolchains(stack: &ConfigStack<'_>) -> Result<ResolvedValue<ToolchainSelection>, Error> {
-    let said = stack.capped(&CappedOption {
+    let resolved = stack.capped(&CappedOption {
         key: "sandbox.toolchains",
         get: |values| values.sandbox.toolchains.clone(),
         wider: ToolchainSelection::is_wider_than,
@@ -214,10 +214,10 @@ fn toolchains(stack: &ConfigStack<'_>) -> Result<ResolvedValue<ToolchainSelectio
         bound: "at most",
         flag: None,
     })?;
-    Ok(or_built_in(said, ToolchainSelection::Auto))
+    Ok(or_built_in(resolved, ToolchainSelection::Auto))
 }
 
-/// The weaker way to hold a sandbox to the proxy is the user's choice alone.
+/// Resolves the enforcement. Only the user may choose the weaker way to confine a sandbox to the proxy.
 fn enforcement(stack: &ConfigStack<'_>) -> Result<ResolvedValue<NetworkEnforcement>, Error> {
     let get = |values: &ConfigValues| values.sandbox.network.enforcement;
     let mut limit = ResolvedValue::built_in(NetworkEnforcement::Proxy);
@@ -240,7 +240,7 @@ fn enforcement(stack: &ConfigStack<'_>) -> Result<ResolvedValue<NetworkEnforceme
     Ok(limit)
 }
 
-/// Words that end up in an argument list or a commit must not be able to be anything else.
+/// Checks the strings that end up in an argument list or a commit, so that they cannot act as an option or a header.
 fn check_strings(layer: &ConfigLayer) -> Result<(), Error> {
     let values = &layer.values;
     let plain = |word: &str| !word.is_empty() && !word.chars().any(char::is_control);
@@ -260,7 +260,7 @@ fn check_strings(layer: &ConfigLayer) -> Result<(), Error> {
             return Err(Error::Value {
                 origin: layer.origin.clone(),
                 key: key.to_owned(),
-                problem: "is empty or has characters that do not belong there".to_owned(),
+                problem: "is empty or has characters that are not allowed".to_owned(),
                 hint: None,
             });
         }
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn built_in() {
+    fn built_in_values() {
         let config = resolve(&[], BackendKind::Embedded).expect("defaults");
         let shown: Vec<String> = rows(&config).iter().map(|row| format!("{} {}", row.key, row.value)).collect();
         assert_eq!(
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_wins() {
+    fn the_highest_layer_takes_precedence() {
         let name = |name: &str| format!("[git]\nname = '{name}'");
         let layers = [flags(&name("f")), env(&name("e")), project(&name("p")), user(&name("u"))];
         check(&layers, "git.name", "f (flag)");
@@ -370,10 +370,10 @@ mod tests {
     }
 
     #[test]
-    fn budgets() {
+    fn checkouts_may_only_lower_budgets() {
         let cost = |usd: f64| task(TaskOptions { max_cost_usd: Some(usd), ..TaskOptions::default() });
         let cap = || user("[budget]\nmax_cost_usd = 5");
-        // The built-in default is no cap.
+        // The built-in default does not cap a task.
         check(&[cost(25.0)], "budget.max_cost_usd", "25 (task t.md)");
         check(&[cap(), cost(2.5)], "budget.max_cost_usd", "2.5 (task t.md)");
         check(&[project("[budget]\nmax_cost_usd = 2")], "budget.max_cost_usd", "2 (project p)");
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn backends() {
+    fn checkouts_may_not_weaken_the_backend() {
         let ask = |backend| task(TaskOptions { backend: Some(backend), ..TaskOptions::default() });
         let own = |backend: &str| user(&format!("[sandbox]\nbackend = '{backend}'"));
         check(&[ask(BackendKind::Docker)], "sandbox.backend", "docker (task t.md)");
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_narrows_too() {
+    fn checkouts_may_only_narrow_the_other_options() {
         check(
             &[
                 user("[sandbox.resources]\nmemory = '4g'"),
@@ -458,8 +458,8 @@ mod tests {
     }
 
     #[test]
-    fn words_stay_words() {
-        let problem = "is empty or has characters that do not belong there | ";
+    fn strings_with_illegal_characters_are_refused() {
+        let problem = "is empty or has characters that are not allowed | ";
         check(
             &[project("[sandbox]\nimage = '--privileged'")],
             "sandbox.image",
@@ -483,7 +483,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_checkout_never_passes_the_users_caps(
+        fn a_checkout_never_exceeds_the_users_caps(
             cap in (0..100u64, 0..100u32),
             project in (proptest::option::of(0..100u64), proptest::option::of(0..100u32)),
             task in (proptest::option::of(0..100u64), proptest::option::of(0..100u32)),

@@ -1,4 +1,4 @@
-//! The whole config after the layers are merged: every value with its origin.
+//! Defines the merged config: every value with its origin.
 
 use serde::Serialize;
 
@@ -41,13 +41,13 @@ pub struct NetworkConfig {
 }
 
 impl NetworkConfig {
-    /// Returns the policy the proxy holds a sandbox to.
+    /// Returns the policy that the egress proxy enforces.
     pub fn policy(&self) -> Policy {
         Policy { mode: self.policy.value, allow: self.allowed.value.clone(), deny: self.denied.value.clone() }
     }
 }
 
-/// `None` leaves it to the backend.
+/// Resource limits; `None` leaves the choice to the backend.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ResourceConfig {
     pub memory: ResolvedValue<Option<ByteSize>>,
@@ -62,7 +62,7 @@ pub struct BudgetConfig {
     pub max_cost: ResolvedValue<MicroUsd>,
     pub max_iterations: ResolvedValue<u32>,
     pub max_wall_time_minutes: ResolvedValue<u32>,
-    /// `None` is no cap of its own.
+    /// `None` sets no cap.
     pub max_tokens: ResolvedValue<Option<u64>>,
     pub max_consecutive_gutter: ResolvedValue<u32>,
 }
@@ -98,13 +98,13 @@ pub struct AgentConfig {
     pub grace_s: ResolvedValue<u32>,
 }
 
-/// How runs go on.
+/// How runs continue.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunConfig {
     pub ladder: ResolvedValue<Vec<LadderRung>>,
 }
 
-/// What is noticed about what leaves.
+/// When outgoing traffic raises an alarm.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EgressConfig {
     pub alarm_after: ResolvedValue<ByteSize>,

@@ -1,4 +1,4 @@
-//! The config as rows for `config show --origin` and as a JSON Schema for editors.
+//! Renders the config as rows for `config show --origin` and as a JSON Schema for editors.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use super::values::ConfigValues;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConfigRow {
     pub key: &'static str,
-    /// As the file would say it, without quotes; `-` where nothing is set.
+    /// The value as written in the file, without quotes; `-` if not set.
     pub value: String,
     pub origin: ConfigOrigin,
 }

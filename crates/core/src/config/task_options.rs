@@ -1,4 +1,4 @@
-//! What a task asks for, as plain data, so that the config does not know the task file.
+//! Holds the options of a task as plain data, so that the config does not depend on the task file.
 
 use super::error::Error;
 use super::layer::ConfigLayer;
@@ -19,7 +19,7 @@ pub struct TaskOptions {
     pub memory_gib: Option<f64>,
     pub disk_gib: Option<f64>,
     pub network_policy: Option<PolicyMode>,
-    /// Rules and preset names; `None` when the task says nothing.
+    /// Rules and preset names; `None` if the task sets none.
     pub network_allow: Option<Vec<String>>,
     pub max_cost_usd: Option<f64>,
     pub max_iterations: Option<u32>,
@@ -33,7 +33,7 @@ pub struct TaskOptions {
 }
 
 impl TaskOptions {
-    /// Turns the ask into a layer.
+    /// Converts the options into a layer.
     pub fn layer(self, path: &str) -> Result<ConfigLayer, Error> {
         let origin = ConfigOrigin::Task(path.to_owned());
         let bad = |key: &str, problem: &str| Error::Value {

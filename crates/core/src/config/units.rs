@@ -1,4 +1,4 @@
-//! The words and measures of the config file.
+//! Defines the enums and units of the config file.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::text;
 
-/// How strongly a backend separates the sandbox from the host, the weakest first.
+/// How strongly a backend isolates the sandbox from the host, the weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IsolationLevel {
     /// Commands run as the user, on the host: no isolation at all.
     None,
     /// Kernel namespaces, filters and a root built from nothing.
     Namespaces,
-    /// A container of an engine.
+    /// A container of a container engine.
     Container,
     /// A virtual machine with its own kernel.
     Machine,
 }
 
 impl IsolationLevel {
-    /// Returns whether anything stands between a sandbox and the host.
+    /// Returns whether a sandbox is isolated from the host at all.
     pub fn is_isolated(self) -> bool {
         self != Self::None
     }
 
-    /// Returns whether another level separates less: by nothing, by a kernel that is shared, by a machine of its own.
+    /// Returns whether the other level isolates less: not at all, by a shared kernel, by a virtual machine.
     pub fn is_stronger_than(self, other: Self) -> bool {
         let kernel = |level| match level {
             Self::None => 0,
@@ -66,7 +66,7 @@ impl BackendKind {
         }
     }
 
-    /// Returns how strongly the backend separates from the host.
+    /// Returns how strongly the backend isolates from the host.
     pub fn isolation(self) -> IsolationLevel {
         match self {
             Self::Local => IsolationLevel::None,
@@ -109,12 +109,12 @@ impl FromStr for BackendKind {
     }
 }
 
-/// How a backend keeps a sandbox to the proxy.
+/// How a backend confines a sandbox to the proxy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Enforcement")]
 pub enum NetworkEnforcement {
-    /// The proxy is the only neighbour the sandbox has.
+    /// The sandbox can reach only the proxy.
     #[default]
     Proxy,
     /// Packet rules inside the container, for hosts that need it: weaker, because names become addresses.
@@ -133,16 +133,16 @@ impl fmt::Display for NetworkEnforcement {
 /// Which toolchains of the user's home a sandbox may see, read-only.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ToolchainSelection {
-    /// Those that are found.
+    /// All that are found.
     #[default]
     Auto,
     None,
-    /// Those of these names.
+    /// Only those with these names.
     Only(Vec<String>),
 }
 
 impl ToolchainSelection {
-    /// Says whether this shows something that `limit` does not.
+    /// Returns whether this shows something that `limit` does not.
     pub fn is_wider_than(&self, limit: &Self) -> bool {
         match (self, limit) {
             (_, Self::Auto) | (Self::None, _) => false,
@@ -203,7 +203,7 @@ impl<'de> Deserialize<'de> for ToolchainSelection {
     }
 }
 
-/// A text that is not the measure it should be.
+/// A text that is not a valid quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidUnit {
     #[error("a size is a number with a unit, like \"512m\" or \"8g\"")]
@@ -228,10 +228,10 @@ impl ByteSize {
         Self((mib as u64) << 20)
     }
 
-    /// Makes a size from gibibytes; `None` when there is no such amount.
+    /// Converts gibibytes to a size; `None` if it is not a valid amount.
     pub fn gib(gib: f64) -> Option<Self> {
         let bytes = (gib * 1_073_741_824.0).round();
-        // Beyond 2^53 a float no longer counts bytes.
+        // Beyond 2^53 a float cannot represent every number of bytes.
         let sane = (1.0..=9_007_199_254_740_992.0).contains(&bytes);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range was checked")]
         sane.then_some(Self(bytes as u64))
@@ -270,7 +270,7 @@ impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match UNITS.into_iter().find(|(_, shift)| self.0.is_multiple_of(1 << shift)) {
             Some((unit, shift)) => write!(f, "{}{unit}", self.0 >> shift),
-            // Only a fraction of a gibibyte gets here; rounding up keeps the text a valid size.
+            // Only a fraction of a gibibyte reaches this arm; rounding up keeps the text a valid size.
             None => write!(f, "{}k", self.0.div_ceil(1024)),
         }
     }
@@ -315,7 +315,7 @@ impl fmt::Display for CpuCount {
     }
 }
 
-/// `cpus = "4"` as in container tools; a plain number is what people try first, so it works too.
+/// Accepts `cpus = "4"` as in container tools, and a plain number, which is what users try first.
 impl<'de> Deserialize<'de> for CpuCount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct CpuCountVisitor;
@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn sizes_are_parsed() {
         for (text, want) in [
             ("8g", Some("8g")),
             ("8GB", Some("8g")),
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn processors() {
+    fn processor_counts_are_parsed() {
         for (text, want) in
             [("4", Some(4000)), ("0.5", Some(500)), ("0", None), ("-1", None), ("NaN", None), ("2000", None)]
         {
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn backends() {
+    fn backend_names_are_parsed() {
         for backend in BackendKind::ALL {
             assert_eq!(backend.to_string().parse(), Ok(backend));
         }
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn toolchains_are_ordered() {
+    fn wider_toolchain_selections() {
         let only = |names: &[&str]| ToolchainSelection::Only(names.iter().map(|name| (*name).to_owned()).collect());
         for (ask, limit, want) in [
             (ToolchainSelection::Auto, ToolchainSelection::Auto, false),

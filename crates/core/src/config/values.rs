@@ -1,4 +1,4 @@
-//! The shape of `config.toml`: every key optional, because a layer says only what it wants to change.
+//! Defines the keys of `config.toml`, all optional, because a layer sets only what it changes.
 
 use schemars::JsonSchema;
 use serde::de::{Deserializer, Error as _};
@@ -9,7 +9,7 @@ use crate::gutter::{LadderRung, MAX_RUNGS};
 use crate::money::MicroUsd;
 use crate::policy::{self, PolicyMode, PolicyRule};
 
-/// What one layer says. Budgets, resources and timeouts in a file are caps for everything below it.
+/// The values of one layer. Budgets, resources and timeouts in a file are caps for everything below it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Values")]
@@ -30,7 +30,7 @@ pub struct ConfigValues {
 pub struct SandboxValues {
     /// Where sandboxes run.
     pub backend: Option<BackendKind>,
-    /// Image the sandbox is made from, instead of the backend's own.
+    /// Image the sandbox is created from, instead of the backend's own.
     pub image: Option<String>,
     /// Keep a container between runs of the same branch.
     pub reuse_container: Option<bool>,
@@ -52,11 +52,11 @@ pub struct NetworkValues {
     #[serde(deserialize_with = "rules")]
     #[schemars(with = "Option<Vec<String>>")]
     pub allowed: Option<Vec<PolicyRule>>,
-    /// The same forms; these win over `allowed`.
+    /// The same forms; these take precedence over `allowed`.
     #[serde(deserialize_with = "rules")]
     #[schemars(with = "Option<Vec<String>>")]
     pub denied: Option<Vec<PolicyRule>>,
-    /// How the docker backend keeps a sandbox to the proxy.
+    /// How the docker backend confines a sandbox to the proxy.
     pub enforcement: Option<NetworkEnforcement>,
 }
 
@@ -74,20 +74,20 @@ pub struct ResourceValues {
     pub disk: Option<ByteSize>,
     /// Processes at the same time.
     pub pids: Option<u32>,
-    /// Longest life of one command, in minutes.
+    /// Maximum duration of one command, in minutes.
     pub timeout_minutes: Option<u32>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BudgetValues {
-    /// Most dollars one run may spend.
+    /// Maximum cost of one run, in US dollars.
     #[serde(deserialize_with = "usd")]
     #[schemars(with = "Option<f64>")]
     pub max_cost_usd: Option<MicroUsd>,
     pub max_iterations: Option<u32>,
     pub max_wall_time_minutes: Option<u32>,
-    /// Most tokens of one run, all classes together.
+    /// Maximum number of tokens of one run, all classes together.
     pub max_tokens: Option<u64>,
     /// Gutter verdicts without progress, resumes or not, after which a run with no rung left ends as failed.
     pub max_consecutive_gutter: Option<u32>,
@@ -98,7 +98,7 @@ pub struct BudgetValues {
 pub struct ModelValues {
     /// Profile of a run.
     pub default: Option<String>,
-    /// Profile to change to when a run goes in circles.
+    /// Profile to switch to when a run goes in circles.
     pub fallback: Option<String>,
     /// Profile of the diagnosis.
     pub doctor: Option<String>,
@@ -115,14 +115,14 @@ pub struct GitValues {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LintValues {
-    /// Fewest checkboxes of a task.
+    /// Minimum number of checkboxes of a task.
     pub min_checkboxes: Option<u32>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckValues {
-    /// Longest time of one test or proof, in seconds.
+    /// Maximum duration of one test or proof, in seconds.
     pub timeout_s: Option<u32>,
 }
 
@@ -132,18 +132,18 @@ pub struct AgentValues {
     /// The command line of the agent `custom`; `{prompt}`, `{prompt_file}`, `{folder}`, `{model}` and `{base_url}` are
     /// filled in.
     pub command: Option<Vec<String>>,
-    /// Longest time of one session, in seconds.
+    /// Maximum duration of one session, in seconds.
     pub session_s: Option<u32>,
-    /// Longest silence of an agent, in seconds.
+    /// How long an agent may print nothing, in seconds.
     pub idle_s: Option<u32>,
-    /// How long an agent may go on after it said it is done, in seconds.
+    /// How long an agent may keep running after it reported its result, in seconds.
     pub grace_s: Option<u32>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunValues {
-    /// What is tried when a run goes in circles, one rung for each verdict in a row.
+    /// What is tried when a run goes in circles, one rung for each consecutive verdict.
     #[serde(deserialize_with = "ladder")]
     pub ladder: Option<Vec<LadderRung>>,
 }
@@ -151,12 +151,12 @@ pub struct RunValues {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EgressValues {
-    /// A run that has sent out more than this, like "64m", raises an alarm, once; calls of models are not counted.
+    /// A run that has sent more than this, like "64m", raises one alarm; model calls are not counted.
     #[schemars(with = "Option<String>")]
     pub alarm_after: Option<ByteSize>,
 }
 
-/// Every key of the file, sections spelled out: what `config show` lists and "did you mean" chooses from.
+/// Every key of the file with its section: what `config show` lists and "did you mean" chooses from.
 pub(super) const KEYS: [&str; 32] = [
     "sandbox.backend",
     "sandbox.image",
@@ -214,7 +214,7 @@ fn usd<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MicroUsd>, D
     dollars(usd).map(Some).ok_or_else(|| D::Error::custom("dollars are a number, zero or more"))
 }
 
-/// Reads dollars as a person writes them; `None` for what is no amount.
+/// Converts a number of dollars; `None` if it is not an amount.
 pub(super) fn dollars(usd: f64) -> Option<MicroUsd> {
     (0.0..=1e9).contains(&usd).then(|| MicroUsd::from_usd(usd))
 }

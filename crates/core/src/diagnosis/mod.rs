@@ -1,6 +1,6 @@
-//! A diagnosis: what a doctor is told of a run that goes in circles, what it may answer, and what becomes of that.
+//! Diagnoses a run that goes in circles: builds the question to the doctor, parses its answer and derives proposals.
 //!
-//! All of it is judgement over texts. Who asks the doctor, pays for it and writes its report down is the engine.
+//! All of it works on texts. The engine calls the doctor, charges the call and writes the report.
 
 mod progress;
 mod proposal;

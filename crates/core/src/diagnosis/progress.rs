@@ -1,4 +1,4 @@
-//! How far a run is with its diagnoses: a fold of its events, and the next step of the one under way.
+//! Tracks the diagnoses of a run as a fold of its events, and returns the next step of the one under way.
 
 use std::collections::BTreeSet;
 
@@ -6,27 +6,27 @@ use serde::Serialize;
 
 use crate::event::ModelCallOutcome;
 
-/// How often a doctor may answer with something invalid: once, and once more when told what was wrong.
+/// How many invalid answers a doctor may give: one, and one more after it was told what was wrong.
 pub const MAX_INVALID_ANSWERS: usize = 2;
 
-/// After so many lost calls a diagnosis is given up: it is worth something, but not any price.
+/// The number of lost calls after which a diagnosis is given up, because its cost must stay limited.
 pub const MAX_LOST_CALLS: u32 = 3;
 
-/// All that is known of a run's diagnoses.
+/// The state of a run's diagnoses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DiagnosisProgress {
-    /// The one that is wanted and not written yet.
+    /// The one that was requested and is not written yet.
     pub under: Option<OpenDiagnosis>,
-    /// How many were written, and after which iteration the last one.
+    /// How many were written, and after which iteration the last one was.
     pub written: u32,
     pub after: Option<u32>,
     /// How many proposals they made; the next one gets the number after that.
     pub proposals: u32,
-    /// The first number of every diagnosis that made some.
+    /// The first proposal number of every diagnosis that made proposals.
     pub starts: Vec<u32>,
-    /// The proposals that were carried out.
+    /// The proposals that were applied.
     pub applied: BTreeSet<u32>,
-    /// Proposals the task wants carried out without asking.
+    /// Proposals that the task allows to apply without asking.
     pub due: BTreeSet<u32>,
 }
 
@@ -37,7 +37,7 @@ pub struct OpenDiagnosis {
     pub calls: u32,
     /// Why each answer so far was not valid.
     pub invalid: Vec<String>,
-    /// The last call was answered with a diagnosis, which is not written down yet.
+    /// The last call returned a diagnosis, which is not written yet.
     pub answered: bool,
 }
 
@@ -46,14 +46,14 @@ pub struct OpenDiagnosis {
 pub enum DiagnosisStep {
     /// Ask the doctor; `reask` names what was wrong with its last answer.
     Call { call: u32, reask: Option<String> },
-    /// Write down the answer of this call.
+    /// Write the diagnosis of this call.
     Write { call: u32 },
-    /// Write down why there is none.
+    /// Record why there is no diagnosis.
     GiveUp { why: String },
 }
 
 impl OpenDiagnosis {
-    /// Returns what comes next.
+    /// Returns the next step.
     pub fn next_step(&self) -> DiagnosisStep {
         let lost = self.calls.saturating_sub(u32::try_from(self.invalid.len()).unwrap_or(u32::MAX));
         if self.answered {
@@ -79,12 +79,12 @@ impl OpenDiagnosis {
 }
 
 impl DiagnosisProgress {
-    /// Takes note that one is wanted; a second wish while one is under way is the same wish.
+    /// Records a request; a second request while a diagnosis is under way has no effect.
     pub fn request(&mut self) {
         self.under.get_or_insert_default();
     }
 
-    /// Takes note of a call outside an iteration: the doctor's, or one of an agent's that was charged late.
+    /// Records a call outside an iteration: the doctor's, or an agent's call that was charged late.
     pub fn record_call(&mut self, answer: &ModelCallOutcome) {
         if matches!(answer, ModelCallOutcome::Through { .. }) {
             return;
@@ -92,8 +92,8 @@ impl DiagnosisProgress {
         self.under.get_or_insert_default().record_call(answer);
     }
 
-    /// Takes note of a diagnosis that was written, and of what is carried out without asking: nothing, these numbers, or,
-    /// where an older run names none, its signs, which are the first `guardrails` proposals.
+    /// Records a written diagnosis, and what to apply without asking: nothing, these numbers, or, in an older run
+    /// without them, its guardrails, which are the first `guardrails` proposals.
     pub fn record_written(&mut self, after: u32, proposals: u32, guardrails: u32, unasked: Option<&Vec<u32>>) {
         self.under = None;
         self.written = self.written.saturating_add(1);
@@ -116,12 +116,12 @@ impl DiagnosisProgress {
         self.due.remove(&number);
     }
 
-    /// Returns the number the next proposal gets.
+    /// Returns the number of the next proposal.
     pub fn next_number(&self) -> u32 {
         self.proposals.saturating_add(1)
     }
 
-    /// Returns the proposals nobody has carried out yet, those of the newest diagnosis first.
+    /// Returns the proposals that are not applied yet, those of the newest diagnosis first.
     pub fn open_proposals(&self) -> impl Iterator<Item = u32> + '_ {
         let mut end = self.next_number();
         let of_one = self.starts.iter().rev().flat_map(move |start| *start..std::mem::replace(&mut end, *start));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn one_question_one_more_and_no_third() {
+    fn an_invalid_answer_is_asked_again_once() {
         let call = |call: u32, reask: Option<&str>| DiagnosisStep::Call { call, reask: reask.map(str::to_owned) };
         let give_up = |why: &str| DiagnosisStep::GiveUp { why: why.to_owned() };
         check(&[], &call(0, None));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_what_is_due() {
+    fn proposals_are_numbered_and_due() {
         let mut diagnoses = DiagnosisProgress::default();
         diagnoses.request();
         diagnoses.record_written(4, 3, 2, None);

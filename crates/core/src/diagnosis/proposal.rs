@@ -1,4 +1,4 @@
-//! What a diagnosis proposes, one thing at a time, so that a person can say yes to each.
+//! Splits a diagnosis into proposals that the user can accept one by one.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,15 +6,15 @@ use super::reply::Diagnosis;
 use super::revise::{RevisionStrictness, apply_task_diff, revise};
 use crate::{patch, prompt::templates, text};
 
-/// One thing a diagnosis would have done.
+/// One change that a diagnosis proposes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Proposal {
-    /// Put up a sign.
+    /// Add a guardrail.
     Guardrail { trigger: String, instruction: String, evidence: String },
     /// Change the task by a unified diff.
     Task { diff: String },
-    /// Go on with another profile.
+    /// Continue with another profile.
     Profile { name: String, why: String },
 }
 
@@ -27,7 +27,7 @@ impl Proposal {
         }
     }
 
-    /// Says in one line what carrying it out would do.
+    /// Describes in one line what applying the proposal would do.
     pub fn describe(&self) -> String {
         let line = |text: &str| {
             let words = text::strip_control(text).split_whitespace().collect::<Vec<_>>().join(" ");
@@ -45,8 +45,8 @@ impl Proposal {
         }
     }
 
-    /// Says whether it may be carried out without asking: a sign, a task that judges the work no less strictly, and one
-    /// of these profiles where nobody has chosen one. The `Err` says why a person has to look at it.
+    /// Returns whether the proposal may be applied without asking: a guardrail, a task whose checks are no weaker, or
+    /// one of these profiles if the user has not chosen one. The `Err` says why the user has to decide.
     pub fn can_apply_unasked(&self, task: &str, profiles: &[&str], chosen: Option<&str>) -> Result<(), String> {
         match self {
             Self::Guardrail { .. } => Ok(()),
@@ -65,7 +65,7 @@ impl Proposal {
         }
     }
 
-    /// Returns the sign a guardrail becomes. Its name is its own in the run, so that it can be found again.
+    /// Returns the text of a guardrail. Its name is unique in the run, so that it can be found again.
     pub fn guardrail_text(&self, number: u32, after: u32) -> Option<String> {
         let Self::Guardrail { trigger, instruction, evidence } = self else { return None };
         let name = format!("proposal {number} of a diagnosis");
@@ -73,7 +73,7 @@ impl Proposal {
     }
 }
 
-/// Returns what a diagnosis proposes, guardrails first. A profile the run does not know is none of its proposals.
+/// Returns the proposals of a diagnosis, guardrails first. A profile that the run does not have is left out.
 pub fn proposals(diagnosis: &Diagnosis, profiles: &[&str]) -> Vec<Proposal> {
     let signs = diagnosis.guardrails.iter().map(|guardrail| Proposal::Guardrail {
         trigger: guardrail.trigger.clone(),
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn in_order_and_only_what_can_be_done() {
+    fn proposals_are_ordered_and_applicable() {
         let mut value = example();
         value["task_diff"] = "@@ -1 +1,2 @@\n a\n+b\n".into();
         let diagnosis = parse(&value.to_string()).unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_person() {
+    fn proposals_that_need_no_approval() {
         const TASK: &str = "---\ntask_id: t-1\ntest_command: \"make test\"\nmax_iterations: 5\nmax_wall_time_minutes: 9\n\
             max_cost_usd_estimate: 1\n---\n\n# Title\n\nWords.\n\n- [ ] M1.1 one\n  - verify: `sh one.sh`\n\
             - [ ] M1.2 two\n  - verify: `sh two.sh`\n";
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_has_a_name_of_its_own() {
+    fn a_guardrail_has_a_unique_name() {
         let sign = |text: &str| Proposal::Guardrail {
             trigger: text.to_owned(),
             instruction: "do".to_owned(),

@@ -1,6 +1,6 @@
-//! What a doctor is asked: the same facts give the same bytes, in a fixed order and a bounded size.
+//! Builds the question to the doctor: the same facts give the same bytes, in a fixed order and of bounded size.
 //!
-//! All that came out of the sandbox is fenced like in any other prompt: a log cannot speak for ralph.
+//! All text from the sandbox is fenced as in any other prompt, so that a log cannot pose as ralph.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::gutter::{IterationSample, LoopScore};
 use crate::prompt::{IterationPrompt, PromptFence};
 use crate::text;
 
-/// The most a whole question can weigh, its schema aside.
+/// The maximum size of a whole question, without its schema.
 pub const MAX_QUESTION_BYTES: usize = 160 * 1024;
 
 const KIB: usize = 1024;
@@ -36,27 +36,27 @@ const _: () = assert!(
         <= MAX_QUESTION_BYTES
 );
 
-/// Everything a question is made of. The texts are taken as they are, however long.
+/// The facts of a question. Texts may be of any length.
 #[derive(Debug, Clone, Copy)]
 pub struct DiagnosisFacts<'a> {
-    /// A random word of this run, 8 to 64 letters and digits.
+    /// A random string of this run, 8 to 64 letters and digits.
     pub nonce: &'a str,
-    /// The task as a diff has to fit it.
+    /// The task, in the form that a diff has to apply to.
     pub task: &'a str,
     pub guardrails: &'a str,
-    /// What earlier diagnoses said.
+    /// The reports of earlier diagnoses.
     pub diagnostics: &'a str,
     pub errors_log: &'a str,
     pub test_output: &'a str,
     /// The iteration that printed it; `None` when no test has run yet.
     pub tested_in: Option<u32>,
-    /// What the last iterations left behind, oldest first.
+    /// The samples of the last iterations, oldest first.
     pub samples: &'a [IterationSample],
     /// The last loop score.
     pub score: Option<&'a LoopScore>,
     /// What was done and changed in the last iterations, oldest first.
     pub past: &'a [PastIteration],
-    /// The profiles of the run, the one that works now first.
+    /// The profiles of the run, the current one first.
     pub profiles: &'a [&'a str],
     pub verified: &'a [&'a str],
     pub open: &'a [&'a str],
@@ -167,7 +167,7 @@ impl QuestionWriter {
         self.section("What the score rests on", "evidence", text::head(&evidence, 2 * KIB), evidence.len());
     }
 
-    /// Each failure once, with the iterations it was seen in; the most frequent first.
+    /// Writes each failure once, with the iterations it occurred in; the most frequent first.
     fn failures(&mut self, samples: &[IterationSample]) {
         let mut seen: Vec<(&crate::gutter::FailureSignature, Vec<String>)> = Vec::new();
         for sample in samples {
@@ -223,7 +223,7 @@ impl QuestionWriter {
     }
 }
 
-/// The end of a text, cut at a character.
+/// Returns the end of a text, cut at a character boundary.
 fn tail(text: &str, bytes: usize) -> &str {
     let mut start = text.len().saturating_sub(bytes);
     while !text.is_char_boundary(start) {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question() {
+    fn the_question_has_every_section() {
         let samples = [sample(3, "x"), sample(4, "y"), sample(5, "x")];
         let past = [
             PastIteration { n: 4, summary: "try again".to_owned(), diff: "+a\n".to_owned() },
@@ -348,7 +348,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
         #[test]
-        fn bounded_and_fenced(text in "(\\[ralph:|end |k3v9q2w8|\\]|é|\n|x){0,40}", times in 1usize..2000) {
+        fn the_question_is_bounded_and_fenced(text in "(\\[ralph:|end |k3v9q2w8|\\]|é|\n|x){0,40}", times in 1usize..2000) {
             let long = text.repeat(times.min(50_000 / text.len().max(1)));
             let samples = [sample(1, text::head(&long, 4000)), sample(2, &text)];
             let past = vec![PastIteration { n: 1, summary: long.clone(), diff: long.clone() }; 9];
@@ -356,7 +356,7 @@ mod tests {
                 task: &long, guardrails: &long, diagnostics: &long, test_output: &long, ..facts(&samples, &past, &long)
             };
             let asked = question(&facts);
-            // What is taken out of a forgery is longer than it by a few bytes at most.
+            // The replacement of a forged fence is longer than it by a few bytes at most.
             prop_assert!(asked.user.len() <= 2 * MAX_QUESTION_BYTES);
             let begins = asked.user.matches("[ralph:begin ").count();
             prop_assert_eq!(begins, asked.user.matches("[ralph:end ").count());

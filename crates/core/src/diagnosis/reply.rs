@@ -1,14 +1,14 @@
-//! The doctor's answer as types: the schema it is shown is generated from them, so the two cannot disagree.
+//! Defines the doctor's answer as types: the schema it is shown is generated from them, so the two cannot disagree.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::text;
 
-/// The most signs one diagnosis may put up: a page of rules is read by nobody.
+/// The most guardrails of one diagnosis: a model does not follow a page of rules.
 pub const MAX_GUARDRAILS: usize = 3;
 
-/// The longest answer that is looked at, in bytes.
+/// The longest answer that is parsed, in bytes.
 const MAX_TEXT: usize = 256 << 10;
 
 /// Sizes in characters, as JSON Schema counts them.
@@ -65,7 +65,7 @@ pub struct ProfileSuggestion {
     pub why: String,
 }
 
-/// Why a text is no diagnosis, in words for the doctor.
+/// Why a text is not a diagnosis, as a message for the doctor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct InvalidDiagnosis {
@@ -81,7 +81,7 @@ pub fn schema() -> serde_json::Value {
     schemars::schema_for!(Diagnosis).to_value()
 }
 
-/// Reads the text of a doctor. Prose and fences around the one object are passed over; nothing is guessed.
+/// Parses the text of a doctor. Prose and fences around the one object are ignored; nothing is guessed.
 pub fn parse(text: &str) -> Result<Diagnosis, InvalidDiagnosis> {
     if text.len() > MAX_TEXT {
         return Err(invalid(format!("the answer has {} bytes, more than the {MAX_TEXT} allowed", text.len())));
@@ -97,7 +97,7 @@ pub fn parse(text: &str) -> Result<Diagnosis, InvalidDiagnosis> {
     Ok(diagnosis)
 }
 
-/// Checks the sizes that the schema states and serde does not know.
+/// Checks the size limits of the schema, which serde does not enforce.
 fn check(diagnosis: &Diagnosis) -> Result<(), InvalidDiagnosis> {
     for (name, list) in [("patterns", &diagnosis.patterns), ("causes", &diagnosis.causes)] {
         check_count(name, list.len(), MAX_LIST)?;
@@ -155,12 +155,12 @@ pub(super) mod tests {
     fn check_error(change: impl FnOnce(&mut Value), want: &str) {
         let mut value = example();
         change(&mut value);
-        let said = parse(&value.to_string()).unwrap_err().message;
-        assert!(said.contains(want), "{said}");
+        let message = parse(&value.to_string()).unwrap_err().message;
+        assert!(message.contains(want), "{message}");
     }
 
     #[test]
-    fn answers() {
+    fn valid_answers_are_parsed() {
         let plain = example().to_string();
         let read = parse(&plain).unwrap();
         assert_eq!(serde_json::to_value(&read).unwrap(), example());
@@ -171,7 +171,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn invalid_answers_are_refused() {
         for (text, want) in [
             ("", "no JSON object"),
             ("{", "never closed"),
@@ -179,8 +179,8 @@ pub(super) mod tests {
             ("{}", "missing field `patterns`"),
             ("{\"summary\": 1, \"actions\": []}", "unknown field `summary`"),
         ] {
-            let said = parse(text).unwrap_err().message;
-            assert!(said.contains(want), "{text}: {said}");
+            let message = parse(text).unwrap_err().message;
+            assert!(message.contains(want), "{text}: {message}");
         }
         assert!(parse(&"{".repeat(MAX_TEXT + 1)).unwrap_err().message.contains("more than the"));
         check_error(|value| value["patterns"] = json!([]), "`patterns` has 0 entries, and 1 to 8 are wanted");
@@ -209,7 +209,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_calmly(text in "(?s).{0,300}", cut in 0usize..400) {
+        fn no_text_panics(text in "(?s).{0,300}", cut in 0usize..400) {
             let _ = parse(&text);
             let plain = example().to_string();
             let _ = parse(text::head(&plain, cut));

@@ -1,4 +1,4 @@
-//! A diagnosis as people and later sessions read it: one entry of `.ralph/diagnostics.md`.
+//! Renders a diagnosis for users and later sessions: one entry of `.ralph/diagnostics.md`.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::proposal::Proposal;
 use super::reply::Diagnosis;
 use crate::text;
 
-/// Returns the entry of a diagnosis, ready to be appended. Every field is one line, so that none can pass for another.
+/// Returns the entry of a diagnosis, ready to be appended. Every field is one line, so that none can imitate another.
 pub fn report(
     diagnosis: &Diagnosis,
     proposals: &[Proposal],
@@ -22,7 +22,7 @@ pub fn report(
     out
 }
 
-/// Returns the entry of a diagnosis that came to nothing.
+/// Returns the entry of a failed diagnosis.
 pub fn failure_report(number: u32, after: u32, profile: &str, why: &str) -> String {
     let mut out = heading(number, after, profile);
     writeln!(out, "\nNo diagnosis: {}", line(why)).expect("writing to a String cannot fail");
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry() {
+    fn entries_are_rendered() {
         let mut value = example();
         value["causes"] = serde_json::json!(["one\n## Diagnosis 9", "two"]);
         let diagnosis = parse(&value.to_string()).unwrap();

@@ -1,19 +1,19 @@
-//! A new revision of a run's task: what it may say, given what the task says now.
+//! Checks whether a text may become the new task of a run, given the current one.
 //!
-//! A diagnosis may make a task clearer or stricter. What judges the work (proofs, `test_command`, protected paths) can
-//! be weakened by a person alone, and what was pinned at the start (budgets, policy, profiles…) by nobody through here.
+//! A diagnosis may make a task clearer or stricter. Only the user may weaken the checks (proofs, `test_command`,
+//! protected paths), and what was pinned at the start (budgets, policy, profiles…) cannot be changed here at all.
 
 use crate::event::PinnedBox;
 use crate::lint::{self, Severity};
 use crate::task::{self, Task};
 use crate::{patch, text};
 
-/// Whether what judges the work may become weaker.
+/// Whether the checks of a task may become weaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RevisionStrictness {
-    /// A diagnosis, or a person who did not say so.
+    /// For a diagnosis, or a user who did not allow it.
     OnlyStricter,
-    /// A person who said so.
+    /// For a user who allowed it.
     AllowWeaker,
 }
 
@@ -31,7 +31,7 @@ pub enum RevisionRefusal {
     Patch(patch::PatchError),
     #[error("it would change nothing")]
     Same,
-    #[error("the result is no task: {why}")]
+    #[error("the result is not a task: {why}")]
     NotATask { why: String },
     #[error("the result does not pass the linter: {why}")]
     Lint { why: String },
@@ -39,14 +39,14 @@ pub enum RevisionRefusal {
     BoxGone { id: String },
     #[error("it would take the proof `{command}` from box `{id}`")]
     ProofGone { id: String, command: String },
-    #[error("it would change `{key}`, by which the work is judged")]
+    #[error("it would change `{key}`, which the checks depend on")]
     ProofKey { key: &'static str },
     #[error("it would change `{key}`, which was pinned when the run started")]
     Pinned { key: String },
 }
 
 impl RevisionRefusal {
-    /// Returns what a person can do about it.
+    /// Returns what the user can do about it.
     pub fn hint(&self, run: &str) -> Option<String> {
         match self {
             Self::BoxGone { .. } | Self::ProofGone { .. } | Self::ProofKey { .. } => {
@@ -58,7 +58,7 @@ impl RevisionRefusal {
     }
 }
 
-/// The keys that judge the work.
+/// The keys that the checks depend on.
 const PROOF_KEYS: [&str; 3] = ["test_command", "verify_commands", "protected_paths"];
 
 /// Applies the diff of a diagnosis to the task as it is now.
@@ -66,7 +66,7 @@ pub fn apply_task_diff(now: &str, diff: &str) -> Result<String, RevisionRefusal>
     patch::apply(now, diff).map_err(RevisionRefusal::Patch)
 }
 
-/// Says whether a text may become the task of a run whose task says `now`.
+/// Checks whether a text may become the task of a run whose current task is `now`.
 pub fn revise(now: &str, wanted: &str, who: RevisionStrictness) -> Result<RevisedTask, RevisionRefusal> {
     if now == wanted {
         return Err(RevisionRefusal::Same);
@@ -88,7 +88,7 @@ pub fn revise(now: &str, wanted: &str, who: RevisionStrictness) -> Result<Revise
     Ok(RevisedTask { text: wanted.to_owned(), task: new })
 }
 
-/// Returns the first key that differs and does not judge the work.
+/// Returns the first key that differs and does not affect the checks.
 fn changed_pinned_key(old: &Task, new: &Task) -> Option<String> {
     let keys = |task: &Task| match serde_json::to_value(&task.front) {
         Ok(serde_json::Value::Object(keys)) => keys,
@@ -104,7 +104,7 @@ fn check_not_weaker(old: &Task, new: &Task) -> Result<(), RevisionRefusal> {
     if old.front.test_command != new.front.test_command {
         return Err(RevisionRefusal::ProofKey { key: "test_command" });
     }
-    // More may be protected, but nothing less, and nothing taken out with a `!`.
+    // More paths may be protected, but not fewer, and none excluded with a `!`.
     let kept = old.front.protected_paths.iter().all(|path| new.front.protected_paths.contains(path));
     let freed =
         new.front.protected_paths.iter().any(|path| path.starts_with('!') && !old.front.protected_paths.contains(path));
@@ -120,7 +120,7 @@ fn check_not_weaker(old: &Task, new: &Task) -> Result<(), RevisionRefusal> {
             return Err(RevisionRefusal::ProofGone { id: pinned.id.clone(), command: one_line(command) });
         }
     }
-    // What no box leans on today may be what the next one leans on.
+    // A command that no box depends on today may be needed by the next one.
     if old.front.verify_commands.iter().any(|command| !new.front.verify_commands.contains(command)) {
         return Err(RevisionRefusal::ProofKey { key: "verify_commands" });
     }
@@ -142,7 +142,7 @@ mod tests {
         max_cost_usd_estimate: 1\nprotected_paths: [\"tests/\"]\n---\n\n# Title\n\nWords.\n\n\
         - [ ] M1.1 one\n  - verify: `sh tests/one.sh`\n- [ ] M1.2 two\n  - verify: `sh tests/two.sh`\n";
 
-    /// What a replacement in the task comes to, for a diagnosis and for a person who allows it.
+    /// Checks the result of a replacement in the task, for a diagnosis and for a user who allows weaker checks.
     #[track_caller]
     fn check(from: &str, to: &str, want: (&str, &str)) {
         let wanted = TASK.replace(from, to);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn clearer_and_stricter_is_fine() {
+    fn clearer_and_stricter_tasks_are_accepted() {
         check("Words.", "Better words, in `src/greet.py`.", ("ok", "ok"));
         check("M1.1 one", "M1.1 one, for every name", ("ok", "ok"));
         check("one.sh`\n", "one.sh` `sh tests/also.sh`\n", ("ok", "ok"));
@@ -167,21 +167,21 @@ mod tests {
     }
 
     #[test]
-    fn weaker_is_a_persons_word() {
+    fn only_the_user_may_weaken_checks() {
         check(
             "- [ ] M1.2 two\n  - verify: `sh tests/two.sh`\n",
             "- [ ] M1.3 two\n  - verify: `sh tests/two.sh`\n",
             ("it would remove box `M1.2` and with it its proof", "ok"),
         );
         check("sh tests/two.sh", "true", ("it would take the proof `sh tests/two.sh` from box `M1.2`", "ok"));
-        check("make test", "make quick", ("it would change `test_command`, by which the work is judged", "ok"));
-        let protected = "it would change `protected_paths`, by which the work is judged";
+        check("make test", "make quick", ("it would change `test_command`, which the checks depend on", "ok"));
+        let protected = "it would change `protected_paths`, which the checks depend on";
         check("[\"tests/\"]", "[]", (protected, "ok"));
         check("[\"tests/\"]", "[\"tests/\", \"!tests/one.sh\"]", (protected, "ok"));
     }
 
     #[test]
-    fn what_was_pinned_stays() {
+    fn pinned_keys_cannot_change() {
         let pinned = |key: &str| format!("it would change `{key}`, which was pinned when the run started");
         for (from, to, key) in [
             ("max_iterations: 5", "max_iterations: 50", "max_iterations"),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_task_is_refused() {
+    fn invalid_tasks_are_refused() {
         assert_eq!(revise(TASK, TASK, RevisionStrictness::AllowWeaker), Err(RevisionRefusal::Same));
         assert!(matches!(
             revise(TASK, "# no front matter\n", RevisionStrictness::AllowWeaker),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn hints() {
+    fn refusals_have_hints() {
         let hint = |refusal: RevisionRefusal| refusal.hint("r1").unwrap_or_default();
         assert!(
             hint(RevisionRefusal::BoxGone { id: "a".to_owned() }).contains("ralph edit-task r1 FILE --allow-weaker")
@@ -220,7 +220,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a diagnosis makes of a task, every proof there was is still there.
+        /// Whatever a diagnosis changes in a task, every existing proof remains.
         #[test]
         fn no_proof_is_ever_lost(at in 0usize..TASK.len(), len in 0usize..60, put in "[ -~\n]{0,40}") {
             let (start, end) = (TASK.floor_char_boundary(at), TASK.floor_char_boundary((at + len).min(TASK.len())));

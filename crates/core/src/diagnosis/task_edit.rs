@@ -1,4 +1,4 @@
-//! What a new task revision and open proposals mean for the state of a run.
+//! Applies a task revision to the state of a run, and derives the next step from open proposals.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +10,9 @@ use crate::run::baseline::proof_commands;
 use crate::task;
 
 impl RunState {
-    /// Takes another text as the task. Boxes whose proofs are not what they were are proved again.
+    /// Replaces the task. Boxes whose proofs changed are proved again.
     pub(crate) fn apply_task_edit(&mut self, edit: &TaskEdit) {
-        // Only texts that are tasks are ever applied; one that is none changes nothing.
+        // Only valid tasks are ever applied; any other text changes nothing.
         let Ok(task) = task::parse(&edit.text) else { return };
         let before = proof_commands(&self.started);
         let boxes = PinnedBox::from_task(&task);
@@ -43,7 +43,7 @@ impl RunState {
         }
     }
 
-    /// Returns what a person can do about a run that rests for this reason, given what is on the table.
+    /// Returns what the user can do about a run that stopped for this reason, given its open proposals.
     pub fn next_for(&self, reason: &RunStopReason) -> String {
         let run = self.id();
         match (reason, self.diagnoses.open_proposals().next()) {

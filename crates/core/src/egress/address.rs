@@ -1,7 +1,7 @@
 //! Classifies internal addresses: of this machine, of its networks, and of a cloud's metadata service.
 //!
-//! This is asked after a name was allowed and resolved, because anybody may give a name any address. What is not plainly
-//! a public unicast address is internal.
+//! The proxy checks this after a name was allowed and resolved, because the owner of a name can point it at any
+//! address. Every address that is not clearly public unicast counts as internal.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::fmt;
@@ -10,23 +10,23 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IpAddressKind {
     Loopback,
-    /// Of a private network.
+    /// An address of a private network.
     Private,
     LinkLocal,
     /// Shared by a provider's customers (100.64.0.0/10).
     Shared,
-    /// Where clouds hand credentials to the machine.
+    /// The address where clouds hand credentials to the machine.
     Metadata,
     Multicast,
     Unspecified,
-    /// Not given to anybody, or an old way to wrap one address in another.
+    /// Not assigned, or an obsolete way to embed one address in another.
     Reserved,
-    /// A public address of this very machine.
+    /// A public address of this machine.
     Own,
 }
 
 impl IpAddressKind {
-    /// Says whether a rule that names the very address may open it.
+    /// Returns whether a rule that names exactly this address may allow it.
     pub fn can_be_allowed(self) -> bool {
         match self {
             Self::Loopback | Self::Private | Self::LinkLocal | Self::Shared | Self::Own => true,
@@ -91,7 +91,7 @@ fn kind_v6(address: Ipv6Addr) -> Option<IpAddressKind> {
         [0, 0, 0, 0, 0, 0, 0, 1] => IpAddressKind::Loopback,
         // Amazon and Google.
         [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => IpAddressKind::Metadata,
-        // Unique local, and site-local, long gone but still routed by some.
+        // Unique local, and site-local, which is deprecated but still routed by some.
         [0xfc00..=0xfdff | 0xfec0..=0xfeff, ..] => IpAddressKind::Private,
         [0xfe80..=0xfebf, ..] => IpAddressKind::LinkLocal,
         [0xff00..=0xffff, ..] => IpAddressKind::Multicast,
@@ -99,7 +99,7 @@ fn kind_v6(address: Ipv6Addr) -> Option<IpAddressKind> {
         [_, _, _, _, 0 | 0x200, 0x5efe, _, _] | [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => {
             IpAddressKind::Reserved
         }
-        // NAT64 and 6to4 are still in use: whoever dials these reaches the IPv4 address inside.
+        // NAT64 and 6to4 are still in use: a connection to these reaches the embedded IPv4 address.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => return kind_v4(embedded_ipv4(high, low)),
         [0x2000..=0x3fff, ..] => return None,
         _ => IpAddressKind::Reserved,
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn public() {
+    fn public_addresses() {
         for address in [
             "1.1.1.1",
             "9.255.255.255",
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn internal() {
+    fn internal_addresses() {
         check("0.0.0.0", Some(IpAddressKind::Unspecified));
         check("0.1.2.3", Some(IpAddressKind::Reserved));
         check("127.0.0.1", Some(IpAddressKind::Loopback));
@@ -182,7 +182,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn wrapping_does_not_let_an_address_out(bits: u32) {
+        fn an_embedded_ipv4_address_keeps_its_kind(bits: u32) {
             let v4 = Ipv4Addr::from_bits(bits);
             let [a, b] = [(bits >> 16) as u16, (bits & 0xffff) as u16];
             let plain = kind(v4.into());

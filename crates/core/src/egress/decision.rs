@@ -1,4 +1,4 @@
-//! Decides about one target: first its name, then each of its addresses.
+//! Decides whether a target may be reached: first by its name, then by each of its addresses.
 //!
 //! The rules themselves are matched by [`crate::policy`].
 
@@ -9,12 +9,12 @@ use super::decision_reason::{DecisionReason, RequestSummary};
 use super::target::{EgressTarget, HTTP_PORT, HTTPS_PORT};
 use crate::policy::{HostPattern, Policy, PolicyMode, PolicyRule, decide_connection, decide_request};
 
-/// What is asked for.
+/// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessRequest {
-    /// A connection whose requests will be asked for one by one.
+    /// A connection whose requests will be decided one by one.
     Connection,
-    /// A connection that nobody looks into.
+    /// A connection that the proxy passes on unread.
     Tunnel,
     Request {
         method: String,
@@ -23,7 +23,7 @@ pub enum AccessRequest {
 }
 
 impl AccessRequest {
-    /// Returns the request that is asked for.
+    /// Returns the method and path, if a single request is asked for.
     pub fn request_summary(&self) -> Option<RequestSummary> {
         match self {
             Self::Request { method, path } => Some(RequestSummary::new(method, path)),
@@ -75,14 +75,14 @@ pub fn decide_address(
     if allowed { Ok(()) } else { Err(kind) }
 }
 
-/// Says whether a host is this machine by its very name.
+/// Returns whether the name of a host always means this machine.
 pub fn is_localhost(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
-/// Decides about a name that was asked for without a port: it is allowed if any port of it is.
+/// Decides about a name without a port: it is allowed if any of its ports is.
 pub fn decide_name(policy: &Policy, host: &str) -> Result<DecisionReason, DecisionReason> {
-    // No rule can name port 0, so it stands for "any other port" when everything is open.
+    // No rule can name port 0, so it means "any other port" when the policy is open.
     let other = (policy.mode == PolicyMode::Open).then_some(0);
     let ports = [HTTPS_PORT, HTTP_PORT].into_iter().chain(policy.allow.iter().filter_map(PolicyRule::port));
     let mut refused = DecisionReason::Mode(policy.mode);
@@ -116,12 +116,12 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn targets_are_decided_by_name() {
         let get = AccessRequest::Request { method: "GET".to_owned(), path: "/a".to_owned() };
         let some = policy(PolicyMode::Allowlist, &["x.io", "GET y.io/a", "z.io:80"], &["bad.io"]);
-        let nobody = "no rule names it, and the network policy is `allowlist`";
+        let no_rule = "no rule names it, and the network policy is `allowlist`";
         check(&some, "x.io:443", &AccessRequest::Tunnel, Ok("rule `x.io`"));
-        check(&some, "x.io:80", &AccessRequest::Tunnel, Err(nobody));
+        check(&some, "x.io:80", &AccessRequest::Tunnel, Err(no_rule));
         check(&some, "bad.io:443", &AccessRequest::Tunnel, Err("it is denied by rule `bad.io` of the network policy"));
         check(
             &some,
@@ -135,13 +135,13 @@ mod tests {
         let post = AccessRequest::Request { method: "POST".to_owned(), path: "/a".to_owned() };
         let other = "the rules for this host allow other requests, and none allows this one";
         check(&some, "y.io:443", &post, Err(other));
-        check(&some, "y.io:80", &post, Err(nobody));
+        check(&some, "y.io:80", &post, Err(no_rule));
         let none = Policy { mode: PolicyMode::Deny, ..some };
         check(&none, "x.io:443", &AccessRequest::Tunnel, Err("no rule names it, and the network policy is `deny`"));
     }
 
     #[test]
-    fn inner_addresses_need_their_own_rule() {
+    fn internal_addresses_need_their_own_rule() {
         #[track_caller]
         fn check(policy: &Policy, address: &str, port: u16, want: bool) {
             let address = address.parse().unwrap();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn names_without_a_port() {
+    fn names_without_a_port_are_decided() {
         #[track_caller]
         fn check(policy: &Policy, host: &str, want: bool) {
             assert_eq!(decide_name(policy, host).is_ok(), want, "{host}");

@@ -1,4 +1,4 @@
-//! Why the egress proxy allowed, refused or cut something, in the words that people and audit logs read.
+//! Defines why the egress proxy allowed, refused or cut a connection, with the text shown to users and in audit logs.
 
 use core::net::IpAddr;
 
@@ -24,21 +24,21 @@ impl RequestSummary {
 /// Why something was allowed, refused or cut.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecisionReason {
-    /// What allows it.
+    /// The rule that allows it.
     #[error("rule `{0}`")]
     Rule(Box<PolicyRule>),
-    /// What no other rule overrules.
+    /// The rule that denies it, which no other rule overrides.
     #[error("it is denied by rule `{0}` of the network policy")]
     Denied(Box<PolicyRule>),
-    /// No rule spoke.
+    /// No rule matches.
     #[error("no rule names it, and the network policy is `{0}`")]
     Mode(PolicyMode),
-    /// The host may be asked for something else.
+    /// The host is allowed for other requests only.
     #[error("the rules for this host allow other requests, and none allows this one")]
     RequestNotAllowed,
     #[error(transparent)]
     Target(#[from] BadTarget),
-    /// Only a request can be judged, and a tunnel hides its requests.
+    /// The rules are about requests, and a tunnel hides its requests.
     #[error("its rules are about single requests, which cannot be seen inside a tunnel")]
     NeedsInspection,
     #[error("the name has no address")]
@@ -49,10 +49,10 @@ pub enum DecisionReason {
     Unreachable,
     #[error("its certificate could not be verified")]
     Untrusted,
-    /// A stand-in for a credential was on its way to the wrong host.
-    #[error("the request carries a stand-in for a credential that is not for this host")]
+    /// A phantom was sent to the wrong host.
+    #[error("the request carries a phantom credential that is not for this host")]
     PhantomMisdirected,
-    /// A tunnel to one name asked for another.
+    /// The TLS hello in a tunnel to one name asked for another.
     #[error("the TLS hello {}", sni_text(.0.as_deref()))]
     SniMismatch(Option<String>),
     #[error("port 443 carries only TLS")]
@@ -65,14 +65,14 @@ pub enum DecisionReason {
     Malformed(&'static str),
     #[error("too many connections at the same time")]
     TooManyConnections,
-    #[error("the client took too long to say what it wants")]
+    #[error("the client took too long to send its request")]
     ClientTimeout,
     #[error("the network policy changed")]
     PolicyChanged,
 }
 
 impl DecisionReason {
-    /// Returns the rule that would allow what was refused, where one can.
+    /// Returns the rule that would allow what was refused, if one can.
     pub fn suggested_rule(
         &self,
         target: &EgressTarget,
@@ -80,18 +80,18 @@ impl DecisionReason {
         address: Option<IpAddr>,
     ) -> Option<String> {
         let rule = match (self, request) {
-            // A rule for the whole host would allow more than those about its requests meant to.
+            // A rule for the whole host would allow more than the existing rules about its requests intend.
             (Self::RequestNotAllowed | Self::PolicyChanged, Some(RequestSummary { method, path })) => {
                 return rule_for_request(&target.allow_rule(), method, path).map(|rule| rule.to_string());
             }
             (Self::Mode(_) | Self::PolicyChanged, _) => target.allow_rule(),
-            // Only the address itself opens an inner address, never a name.
+            // Only a rule for the address itself allows an internal address, never a rule for a name.
             (Self::InternalAddress(kind), _) if kind.can_be_allowed() => {
                 EgressTarget::from_address(address?, target.port()).allow_rule()
             }
             _ => return None,
         };
-        // A lone word is no rule, but may be the name of a preset.
+        // A single word is no rule, but may be the name of a preset.
         rule.parse::<PolicyRule>().is_ok().then_some(rule)
     }
 }

@@ -1,21 +1,21 @@
-//! What programs in a sandbox are told about the way out. The same for every backend.
+//! Builds the environment variables that point programs in a sandbox at the egress proxy. The same for every backend.
 
-/// Where a sandbox finds the way out.
+/// The address of the egress proxy, as a sandbox sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EgressEndpoint {
-    /// The address of the proxy inside the sandbox, without a slash at its end.
+    /// The URL of the proxy inside the sandbox, without a trailing slash.
     pub url: String,
-    /// A file inside the sandbox with everybody whose certificates are to be believed; `None` leaves that to the system.
+    /// The bundle of trusted CAs inside the sandbox; `None` leaves that to the sandbox's system.
     pub ca_bundle: Option<String>,
 }
 
-/// Programs read either spelling, and some only one.
+/// Both spellings, because some programs read only one of them.
 const PROXY_VARS: [&str; 6] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
 
-/// Every way to write this machine. What runs in the sandbox is not outside of it.
+/// Every spelling of the local machine: servers inside the sandbox are reached directly.
 const NO_PROXY_HOSTS: &str = "localhost,.localhost,127.0.0.1,127.0.0.0/8,::1,[::1],0.0.0.0";
 
-/// Variables by which programs are told whom to believe: OpenSSL, curl, Python, Node, git, cargo, pip, AWS, Deno, Nix.
+/// Variables that name the CA bundle: OpenSSL, curl, Python, Node, git, cargo, pip, AWS, Deno, Nix.
 const CA_BUNDLE_VARS: [&str; 10] = [
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
@@ -30,7 +30,7 @@ const CA_BUNDLE_VARS: [&str; 10] = [
 ];
 
 impl EgressEndpoint {
-    /// Returns the variables that lead programs to the way out.
+    /// Returns the variables that point programs at the proxy.
     pub fn env_vars(&self) -> Vec<(String, String)> {
         let mut all: Vec<(&str, &str)> = PROXY_VARS.map(|name| (name, self.url.as_str())).into();
         all.extend([("NO_PROXY", NO_PROXY_HOSTS), ("no_proxy", NO_PROXY_HOSTS), ("NODE_USE_ENV_PROXY", "1")]);
@@ -46,16 +46,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_is_told() {
-        let door = EgressEndpoint { url: "http://127.0.0.1:3128".into(), ca_bundle: None };
-        let told = door.env_vars();
-        let get = |name: &str| told.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+    fn env_vars_name_the_proxy_and_the_ca_bundle() {
+        let endpoint = EgressEndpoint { url: "http://127.0.0.1:3128".into(), ca_bundle: None };
+        let vars = endpoint.env_vars();
+        let get = |name: &str| vars.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
         assert_eq!(get("https_proxy"), Some("http://127.0.0.1:3128"));
         for spelling in ["localhost", "127.0.0.1", "::1", "[::1]", "0.0.0.0"] {
             assert!(get("NO_PROXY").is_some_and(|list| list.split(',').any(|word| word == spelling)), "{spelling}");
         }
         assert_eq!(get("SSL_CERT_FILE"), None);
-        let trusting = EgressEndpoint { ca_bundle: Some("/x/ca.pem".into()), ..door }.env_vars();
+        let trusting = EgressEndpoint { ca_bundle: Some("/x/ca.pem".into()), ..endpoint }.env_vars();
         assert_eq!(trusting.iter().filter(|(_, value)| value == "/x/ca.pem").count(), CA_BUNDLE_VARS.len());
     }
 }

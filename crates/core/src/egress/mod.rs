@@ -1,7 +1,7 @@
-//! The pure parts of the egress proxy: where a connection wants to go, which addresses are internal, what a policy says
-//! to both, and where programs in a sandbox find the proxy.
+//! The pure parts of the egress proxy: parses targets, classifies addresses, decides both by a policy, and names the
+//! variables that point programs in a sandbox at the proxy.
 //!
-//! Nothing here resolves a name or opens a socket; that is the proxy's work.
+//! Nothing here resolves a name or opens a socket; the proxy does.
 
 pub mod address;
 mod decision;

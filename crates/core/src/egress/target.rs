@@ -1,7 +1,7 @@
-//! Where a connection wants to go: one canonical host and a port.
+//! Parses the target of a connection: one canonical host and a port.
 //!
-//! A [`EgressTarget`] exists only in canonical form, and the same value is judged, resolved, dialled, compared and written
-//! down. The spelling itself is decided by [`canonical_host`].
+//! An [`EgressTarget`] exists only in canonical form, and the same value is decided, resolved, dialled, compared and
+//! logged. [`canonical_host`] defines the spelling.
 
 use core::net::IpAddr;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::text;
 pub const HTTP_PORT: u16 = 80;
 pub const HTTPS_PORT: u16 = 443;
 
-/// A host in its one spelling, and a port.
+/// A host in canonical spelling, and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EgressTarget {
     host: String,
@@ -40,7 +40,7 @@ impl EgressTarget {
         Ok(Self { host: canonical_host(host)?, port })
     }
 
-    /// Reads `host:port` as it stands in a request; `usual` is the port of a text without one.
+    /// Parses `host:port` as written in a request; `usual` is the port of a text without one.
     pub fn parse_authority(text: &str, usual: Option<u16>) -> Result<Self, BadTarget> {
         if !text.is_ascii() {
             return Err(BadTarget::Text);
@@ -48,7 +48,7 @@ impl EgressTarget {
         if text.contains('@') {
             return Err(BadTarget::User);
         }
-        // Without brackets nobody can tell the port from the last group of an IPv6 address.
+        // Without brackets the port cannot be told from the last group of an IPv6 address.
         let port_at = match text.rfind(']') {
             Some(end) => text.get(end + 1..).filter(|rest| !rest.is_empty()).map(|_| end + 1),
             None if text.matches(':').count() > 1 => return Err(BadTarget::Port),
@@ -61,7 +61,7 @@ impl EgressTarget {
         Self::new(host.unwrap_or_default(), port.ok_or(BadTarget::Port)?)
     }
 
-    /// Returns the target that an address literal names. An address that smuggles another one is named by that one.
+    /// Returns the target that an address literal names. An address that embeds another one becomes that one.
     pub fn from_address(address: IpAddr, port: u16) -> Self {
         let host = match address.to_canonical() {
             IpAddr::V4(v4) => v4.to_string(),
@@ -106,7 +106,7 @@ fn parse_port(text: &str) -> Option<u16> {
     if plain { digits.parse().ok() } else { None }
 }
 
-/// What a client wrote for a host, short, without a password in it and without anything that drives a terminal.
+/// Returns what a client wrote as a host, shortened, without a password and without terminal control characters.
 pub fn printable_host(host: &str) -> String {
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     text::strip_control(text::first_line(host, 80))
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn authorities() {
+    fn authorities_are_canonical_or_refused() {
         check("X.io:443", None, Some("x.io:443"));
         check("x.io.:443", None, Some("x.io:443"));
         check("x.io", None, None);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn literals() {
+    fn address_literals() {
         for (host, want) in
             [("127.0.0.1", Some("127.0.0.1")), ("[2001:DB8::1]", Some("2001:db8::1")), ("x.io", None), ("1.io", None)]
         {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_has_no_password() {
+    fn a_printable_host_has_no_password() {
         assert_eq!(printable_host("user:word@x.io:80"), "x.io:80");
         assert_eq!(printable_host("a\u{1b}[31mb\nc"), "ab");
     }

@@ -1,9 +1,9 @@
-//! How events are written and read, those of older versions too.
+//! Tests how events are written and read, including those of older versions.
 
 use super::*;
 
 #[test]
-fn lines_read_back() {
+fn lines_round_trip() {
     let line = EventLine {
         seq: 7,
         at: "2026-01-02T03:04:05.678Z".parse().unwrap(),
@@ -21,7 +21,7 @@ fn lines_read_back() {
     assert_eq!(EventLine::parse(&text).unwrap(), line);
 }
 
-/// Whether a line is read the short way or not, it says the same.
+/// Checks that the fast parser, if it accepts a line, agrees with the general one.
 #[track_caller]
 fn check_both(text: &str) {
     if let Some(short) = EventLine::parse_canonical(text) {
@@ -30,7 +30,7 @@ fn check_both(text: &str) {
 }
 
 #[test]
-fn the_short_way_says_the_same() {
+fn the_fast_parser_agrees_with_the_general_one() {
     let at = "2026-01-02T03:04:05Z";
     let moved = format!(r#"{{"type":"resumed","seq":7,"by":"cli","at":"{at}"}}"#);
     assert_eq!(EventLine::parse_canonical(&moved), None);
@@ -64,7 +64,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn later_fields_are_passed_over_and_unknown_events_are_not() {
+fn unknown_fields_are_ignored_and_unknown_events_are_errors() {
     let known = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","type":"resumed","by":"cli","mood":"good"}"#;
     assert_eq!(EventLine::parse(known).unwrap().event, Event::Resumed { by: "cli".to_owned() });
     for bad in [r#"{"seq":1,"at":"2026-01-02T03:04:05Z","type":"danced"}"#, "{", "", "[]"] {

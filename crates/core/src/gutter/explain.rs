@@ -1,4 +1,4 @@
-//! The arithmetic of every loop score of a run, told from its events alone.
+//! Explains the arithmetic of every loop score of a run, from its events alone.
 
 use serde::Serialize;
 
@@ -11,11 +11,11 @@ use crate::run::{BadHistory, RunState};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScoreExplanation {
     pub n: u32,
-    /// Every part, whether it counted or not; none when the iteration only waited for one long command.
+    /// Every part, whether it counted or not; empty if the iteration only waited for one long command.
     pub parts: Vec<ScorePart>,
     /// The sum of the parts that counted.
     pub sum: f64,
-    /// The score as it was written down, with the progress that capped it.
+    /// The recorded score, with the progress that capped it.
     pub score: LoopScore,
     pub gutter: bool,
     /// Gutter verdicts since the last progress, this one included.

@@ -1,4 +1,4 @@
-//! What to try when a run goes in circles, one rung for every gutter verdict in a row.
+//! Chooses what to try when a run goes in circles, one rung for every consecutive gutter verdict.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use super::LoopScore;
 
-/// One thing to try, or the end of trying.
+/// One mitigation, or the end of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Rung")]
 pub enum LadderRung {
-    /// A fresh session that is told why.
+    /// A fresh session with the reason in its prompt.
     Rotate,
     /// The fallback profile.
     Fallback,
     /// A diagnosis by the doctor profile.
     Diagnose,
-    /// Wait for a person.
+    /// Wait for the user.
     Pause,
     /// End the run as `failed: gutter`.
     GiveUp,
@@ -27,7 +27,7 @@ pub enum LadderRung {
 impl LadderRung {
     pub const ALL: [Self; 5] = [Self::Rotate, Self::Fallback, Self::Diagnose, Self::Pause, Self::GiveUp];
 
-    /// Returns the tag it is written with.
+    /// Returns the serialized tag.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Rotate => "rotate",
@@ -45,14 +45,14 @@ impl fmt::Display for LadderRung {
     }
 }
 
-/// What something was tried for.
+/// Why a mitigation was applied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MitigationCause {
     /// The run goes in circles.
     #[default]
     Gutter,
-    /// A provider gave no answer. Another profile goes on with the open iteration; the next one asks the first again.
+    /// A provider did not answer. Another profile continues the open iteration; the next one uses the first again.
     Provider,
 }
 
@@ -63,7 +63,7 @@ impl MitigationCause {
     }
 }
 
-/// Says why a rung is climbed, for the session that comes after it: which time it is and what was seen.
+/// Returns why a rung is applied, for the next session: how many times it happened and what was observed.
 pub fn mitigation_reason(streak: u32, score: Option<&LoopScore>) -> String {
     let mut why = match streak {
         0 | 1 => "the last iterations went in circles".to_owned(),
@@ -71,7 +71,7 @@ pub fn mitigation_reason(streak: u32, score: Option<&LoopScore>) -> String {
         3 => "the last iterations went in circles, for the third time without progress".to_owned(),
         times => format!("the last iterations went in circles, for the {times}th time without progress"),
     };
-    // Without the letters of the arithmetic, which mean nothing to whoever reads this.
+    // Without the letters of the arithmetic, which mean nothing to the reader of the prompt.
     let seen = score.iter().flat_map(|score| &score.evidence);
     let seen: Vec<&str> = seen.map(|line| line.split_once(": ").map_or(line.as_str(), |(_, seen)| seen)).collect();
     if !seen.is_empty() {
@@ -81,19 +81,19 @@ pub fn mitigation_reason(streak: u32, score: Option<&LoopScore>) -> String {
     why
 }
 
-/// The ladder of a run that names no other.
+/// The default ladder.
 pub const DEFAULT_LADDER: [LadderRung; 4] =
     [LadderRung::Rotate, LadderRung::Fallback, LadderRung::Diagnose, LadderRung::Pause];
 
 /// The most rungs of a ladder.
 pub const MAX_RUNGS: usize = 16;
 
-/// How far a run is up its ladder.
+/// The position of a run on its ladder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct LadderPosition {
-    /// Gutter verdicts since the last progress, this one included, whoever resumed the run meanwhile.
+    /// Gutter verdicts since the last progress, this one included, even across resumes.
     pub verdicts: u32,
-    /// Those of them that count for the ladder: it may be climbed anew after a person was asked.
+    /// Those of them that count for the ladder, which may start again after a pause for the user.
     pub climbed: u32,
 }
 
@@ -104,7 +104,7 @@ impl LadderPosition {
         self.climbed = self.climbed.saturating_add(1);
     }
 
-    /// Lets the ladder begin anew where a person resumes a run at its end, as long as the maximum is not reached.
+    /// Starts the ladder again if the user resumes a run at its last rung, as long as the maximum is not reached.
     pub fn reset_on_resume(&mut self, ladder: &[LadderRung], fallback: Option<&str>, max: u32) {
         let left = usable_rungs(ladder, fallback).count() > usize::try_from(self.climbed).unwrap_or(usize::MAX);
         if !left && self.verdicts < max {
@@ -115,9 +115,9 @@ impl LadderPosition {
 
 /// Returns the rung for the last verdict.
 ///
-/// A fallback that there is not is skipped; a diagnosis is made by whichever profile there is. Above the last rung the
-/// run gives up once there are `max` verdicts; until then the last rung is tried again (rotation if there is none), so
-/// neither a short ladder nor a small maximum takes anything from the other.
+/// Without a fallback profile its rung is skipped; a diagnosis always has a profile to use. Past the last rung the run
+/// gives up once there are `max` verdicts; until then the last rung is tried again (rotation if there is none), so that
+/// a short ladder does not reduce the number of attempts and a small maximum does not shorten the ladder.
 pub fn next_rung(climb: LadderPosition, ladder: &[LadderRung], fallback: Option<&str>, max: u32) -> LadderRung {
     let at = usize::try_from(climb.climbed.saturating_sub(1)).unwrap_or(usize::MAX);
     match usable_rungs(ladder, fallback).nth(at) {
@@ -135,7 +135,7 @@ fn usable_rungs(ladder: &[LadderRung], fallback: Option<&str>) -> impl Iterator<
 mod tests {
     use super::*;
 
-    /// The rungs of the first verdicts in a row, by their first letters; a person resumes the run after every pause.
+    /// Checks the rungs of consecutive verdicts, by their first letters; the user resumes the run after every pause.
     #[track_caller]
     fn check(ladder: &[LadderRung], fallback: Option<&str>, max: u32, want: &str) {
         let mut climb = LadderPosition::default();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn climbs() {
+    fn rungs_of_consecutive_verdicts() {
         use LadderRung::{Diagnose, Fallback, GiveUp, Pause, Rotate};
         let some = Some("strong");
         check(&DEFAULT_LADDER, some, 3, "RFDPGG");
@@ -162,7 +162,7 @@ mod tests {
         check(&[Rotate, GiveUp], some, 9, "RGGGGG");
         check(&[Fallback], None, 3, "RRGGGG");
         check(&[], some, 2, "RGGGGG");
-        // Who resumes has the whole ladder again, until there is no more of it.
+        // A resume starts the whole ladder again, until the maximum is reached.
         check(&DEFAULT_LADDER, some, 4, "RFDPGG");
         check(&DEFAULT_LADDER, some, 5, "RFDPRFDPGG");
         check(&DEFAULT_LADDER, None, 5, "RDPRDPGG");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_next_is_told_why() {
+    fn the_reason_names_count_and_evidence() {
         let score = LoopScore {
             evidence: vec!["A 0.5: `make test` failed: again".to_owned(), "B 0.3: nothing changed".to_owned()],
             ..LoopScore::default()
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn names_match_the_serialized_form() {
         for rung in LadderRung::ALL {
             assert_eq!(serde_json::to_value(rung).unwrap(), rung.as_str());
         }

@@ -1,7 +1,7 @@
-//! Going in circles: what an iteration left behind, how stuck that looks, and what to try next.
+//! Detects runs that go in circles: samples of iterations, a loop score, and what to try next.
 //!
-//! Pure arithmetic over a window of samples. Who gathers the samples, writes the event and climbs the ladder is the
-//! engine's business.
+//! Pure arithmetic over a window of samples. The engine collects the samples, writes the event and applies the rungs of
+//! the ladder.
 
 mod explain;
 mod ladder;

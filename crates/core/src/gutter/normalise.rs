@@ -1,10 +1,10 @@
-//! Makes two prints of the same failure equal: what changes from one try to the next is taken out of error text.
+//! Normalises error text, so that two outputs of the same failure are equal: removes what differs between attempts.
 //!
-//! Taken out: escape sequences, directories, times, dates, durations, memory and network addresses, process ids, hex
-//! ids, uuids, random seeds and runs of white space. A line (and column) number goes only where it belongs to a place
-//! in a file (`x.rs:12:5`, `x.ts(12,5)`, `line 12`, the margin of a quoted source line): an edit further up moves it
-//! while the failure stays the same. Every other number stays, because `expected 3, found 4` and `expected 3, found 5`
-//! are two failures.
+//! Removed: escape sequences, directories, times, dates, durations, memory and network addresses, process ids, hex
+//! ids, uuids, random seeds and runs of white space. A line (and column) number is removed only where it belongs to a
+//! position in a file (`x.rs:12:5`, `x.ts(12,5)`, `line 12`, the margin of a quoted source line): an edit further up
+//! changes it while the failure stays the same. Every other number stays, because `expected 3, found 4` and
+//! `expected 3, found 5` are two failures.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -16,15 +16,15 @@ use crate::text;
 /// How many characters of normalised error text make a signature.
 pub const SIGNATURE_CHARS: usize = 2000;
 
-/// How much raw text is looked at: more than a signature needs, because directories of different length must not move
-/// the place where it ends.
+/// How much raw text is read: more than a signature needs, because directories of different length must not change
+/// where the signature ends.
 const RAW_BYTES: usize = 16 * 1024;
 
-/// Directories whose content has made-up names.
+/// Directories whose entries have random names.
 const TEMP_DIRS: [&str; 7] =
     ["/tmp/", "/var/tmp/", "/private/tmp/", "/var/folders/", "/private/var/folders/", "/dev/shm/", "/run/user/"];
 
-/// Returns the first [`SIGNATURE_CHARS`] characters of the text with everything accidental taken out.
+/// Returns the first [`SIGNATURE_CHARS`] characters of the text without accidental details.
 pub fn normalise(text: &str) -> String {
     let unwound = text::head(text, RAW_BYTES).replace('\r', "\n");
     let mut text = text::strip_control(&unwound);
@@ -58,7 +58,8 @@ fn replace(pattern: &Regex, text: &str, with: impl Fn(&Captures<'_>) -> String) 
     pattern.replace_all(text, with).into_owned()
 }
 
-/// The file name of an absolute path, or a stand-in for one in a scratch directory; `None` if it is not a path.
+/// Returns the file name of an absolute path, or a placeholder for one in a temporary directory; `None` if it is not a
+/// path.
 fn shorten_path(path: &str) -> Option<String> {
     // `file:///a/b` arrives here as `///a/b`, and `https://host/a` as `//host/a`.
     let path = match path.strip_prefix("//") {
@@ -77,7 +78,7 @@ fn shorten_path(path: &str) -> Option<String> {
     Some(if is_file && below != name { format!("<tmp>/{name}") } else { "<tmp>".to_owned() })
 }
 
-/// Words such as `defaced` and plain numbers are no ids; a number as long as a time stamp is one.
+/// Replaces hex ids. Words such as `defaced` and plain numbers are no ids; a number as long as a timestamp is one.
 fn hex_id(word: &str) -> &str {
     let digit = word.bytes().any(|byte| byte.is_ascii_digit());
     let letter = word.bytes().any(|byte| byte.is_ascii_alphabetic());
@@ -95,7 +96,7 @@ static PATH: LazyLock<Regex> = LazyLock::new(|| {
 
 static HEX: LazyLock<Regex> = LazyLock::new(|| compile(r"\b[0-9a-fA-F]{7,}\b"));
 
-/// Tried in this order: a date with a time before a time, a time before a place in a file.
+/// Applied in this order: a date with a time before a time, a time before a position in a file.
 static PATTERNS: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
     const UNIT: &str = "(?:ns|µs|us|ms|msecs?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)";
     let duration = format!(r"\b[0-9]+(?:\.[0-9]+)?\s?{UNIT}(?:\s?[0-9]+(?:\.[0-9]+)?\s?{UNIT})*\b");
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn accidents_go() {
+    fn accidental_details_are_removed() {
         check("\u{1b}[31merror\u{1b}[0m:\t bad \r\n\n thing ", "error: bad thing");
         check("open /home/dev/repo/src/lib.rs: denied", "open lib.rs: denied");
         check("(/usr/lib/python3/site.py)", "(site.py)");
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn places_in_files_go() {
+    fn line_numbers_are_removed() {
         check(" --> src/lib.rs:12:5", "--> src/lib.rs:<line>");
         check("12 |     let x = 1;\n   |         ^", "| let x = 1; | ^");
         check("  > 7 | expect(a)", "| expect(a)");
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn meaning_stays() {
+    fn meaningful_text_is_kept() {
         check("expected 3, found 4", "expected 3, found 4");
         check("error[E0308]: the defaced facade 1234567", "error[E0308]: the defaced facade 1234567");
         check("and/or src/main.rs v1.2.3", "and/or src/main.rs v1.2.3");
@@ -200,14 +201,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_taken(text in "(?s).{0,400}") {
+        fn any_text_is_normalised(text in "(?s).{0,400}") {
             let once = normalise(&text);
             prop_assert!(once.chars().count() <= SIGNATURE_CHARS);
             prop_assert_eq!(normalise(&format!("  \u{1b}[1m{text}\n")), once);
         }
 
         #[test]
-        fn awkward_text_is_taken(text in "[/\\\\:~<>0-9a-f.x \\[\\](|)'s-]{0,200}") {
+        fn path_like_text_is_normalised(text in "[/\\\\:~<>0-9a-f.x \\[\\](|)'s-]{0,200}") {
             prop_assert!(normalise(&text).chars().count() <= SIGNATURE_CHARS);
         }
     }

@@ -1,4 +1,4 @@
-//! The loop score: how much the last iterations look like going in circles, between 0 and 1, with its evidence.
+//! Computes the loop score: how much the last iterations look like going in circles, between 0 and 1, with evidence.
 //!
 //! | part | weight | when |
 //! |---|---|---|
@@ -6,11 +6,11 @@
 //! | B | 0.3 | no net change in each of the last 3 or more iterations |
 //! | C | 0.2 | a file's content went A B A B |
 //!
-//! Progress (a newly verified box, fewer failing tests) caps the sum at 0.5. Three readings of the rule:
+//! Progress (a newly verified box, fewer failing tests) caps the sum at 0.5. How the rule is applied:
 //!
-//! - *Waiting is not stuck.* An iteration that only waited for one long command is left out as if it had not been;
-//!   when it is the last one, there is nothing to score. Whoever waits for the same command more than 5 times in a row
-//!   does not wait but try again: then each of these is a failure like any other.
+//! - *Waiting is not stuck.* An iteration that only waited for one long command is left out;
+//!   if it is the last one, there is nothing to score. Waiting for the same command more than 5 times in a row is
+//!   retrying: then each of these iterations is a failure like any other.
 //! - *Repeated success is not stuck.* B counts an iteration that changed nothing unless it showed something working:
 //!   a box verified, or tests that ran and all passed with no command failing. Such an iteration ends the streak. One
 //!   that did nothing at all showed nothing, and counts.
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::{TestCounts, normalise};
 use crate::text;
 
-/// How many iterations back A and C look.
+/// How many iterations A and C look back.
 pub const WINDOW: usize = 5;
 
 /// The score from which an iteration counts as gutter.
@@ -37,22 +37,22 @@ const NO_CHANGE_WEIGHT: f64 = 0.3;
 const FLIPS_WEIGHT: f64 = 0.2;
 const PROGRESS_CAP: f64 = 0.5;
 const MIN_REPEATS: usize = 3;
-/// So often in a row the same wait is one.
+/// How often in a row waiting for the same command counts as waiting.
 const MAX_WAITS: usize = 5;
 
-/// What one iteration left behind.
+/// The observations of one iteration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IterationSample {
     pub n: u32,
-    /// The commands and checks that failed in it.
+    /// The commands and checks that failed.
     pub failures: Vec<FailureSignature>,
     /// Lines added and removed, in commits and in the work tree together.
     pub changed_lines: u64,
     /// The files it touched, each with the hash of its content afterwards.
     pub files: BTreeMap<String, String>,
     pub newly_verified: u32,
-    /// What the last test run in it said, when that was recognised.
+    /// The counts of the last test run, if recognised.
     pub tests: Option<TestCounts>,
     /// It only waited for one long command.
     pub waiting: bool,
@@ -63,15 +63,15 @@ pub struct IterationSample {
 pub struct FailureSignature {
     pub command: String,
     pub code: i32,
-    /// Error text with everything accidental taken out.
+    /// Error text without accidental details.
     pub stderr: String,
 }
 
 impl FailureSignature {
-    /// Makes the signature of a failed command.
+    /// Returns the signature of a failed command.
     ///
-    /// Test runners that complain on stdout leave stderr empty, and then every failure looks the same: give the
-    /// output's end instead.
+    /// Test runners that report on stdout leave stderr empty, and then every failure looks the same: pass the end of
+    /// the output instead.
     pub fn of(command: &str, code: i32, stderr: &str) -> Self {
         const COMMAND_BYTES: usize = 1000;
         Self { command: text::head(command.trim(), COMMAND_BYTES).to_owned(), code, stderr: normalise(stderr) }
@@ -86,7 +86,7 @@ pub struct LoopScore {
     pub a: f64,
     pub b: f64,
     pub c: f64,
-    /// One sentence for every part that counted, and for what was left out.
+    /// One sentence for every part that counted, and for a score that was left out.
     pub evidence: Vec<String>,
     /// The progress that caps the score.
     pub veto: Option<String>,
@@ -100,7 +100,7 @@ impl LoopScore {
 
 /// Scores the last iteration of a history, given oldest first.
 ///
-/// `min_changed_lines` is what counts as a change; 0 switches B off.
+/// `min_changed_lines` is the smallest number of lines that counts as a change; 0 switches B off.
 pub fn score(history: &[IterationSample], min_changed_lines: u64) -> LoopScore {
     let mut score = LoopScore::default();
     let Some(last) = history.last() else { return score };
@@ -129,11 +129,11 @@ pub struct ScorePart {
     /// What it adds when it counts.
     pub weight: f64,
     pub counts: bool,
-    /// One sentence about what was seen.
+    /// One sentence about what was observed.
     pub why: String,
 }
 
-/// Returns every part of the score of the last iteration; none when it only waited.
+/// Returns every part of the score of the last iteration; empty if it only waited.
 pub fn score_parts(history: &[IterationSample], min_changed_lines: u64) -> Vec<ScorePart> {
     let Some(seen) = scored_iterations(history) else { return Vec::new() };
     let recent = seen.get(seen.len().saturating_sub(WINDOW)..).unwrap_or_default();
@@ -142,7 +142,7 @@ pub fn score_parts(history: &[IterationSample], min_changed_lines: u64) -> Vec<S
 
 /// Returns the iterations that count; `None` when the last one is not among them.
 fn scored_iterations(history: &[IterationSample]) -> Option<Vec<&IterationSample>> {
-    // What was waited for was ended, so it is among the failures.
+    // The awaited command was killed, so it is among the failures.
     let commands = |sample: &IterationSample| -> BTreeSet<String> {
         sample.failures.iter().map(|failure| failure.command.clone()).collect()
     };
@@ -163,7 +163,7 @@ fn same_failure(recent: &[&IterationSample]) -> ScorePart {
             seen_in.entry(failure).or_default().insert(at);
         }
     }
-    // Reversed, because of equals `max_by_key` takes the last and the first one reads more naturally.
+    // Reversed, because `max_by_key` returns the last of equal items and the first one reads more naturally.
     let Some((failure, places)) = seen_in.iter().rev().max_by_key(|(_, places)| places.len()) else {
         return part(false, format!("nothing failed in the last {}", iterations(recent.len())));
     };
@@ -196,7 +196,7 @@ fn iterations(count: usize) -> String {
     if count == 1 { "iteration".to_owned() } else { format!("{count} iterations") }
 }
 
-/// Whether an iteration showed something working, so that having changed nothing is no bad sign.
+/// Returns whether an iteration showed something working, so that no change is not a sign of being stuck.
 fn succeeded(sample: &IterationSample) -> bool {
     let passed = sample.tests.is_some_and(|tests| tests.passed > 0 && tests.failed == 0);
     sample.newly_verified > 0 || (passed && sample.failures.iter().all(|failure| failure.code == 0))
@@ -217,7 +217,7 @@ fn flipping_files(seen: &[&IterationSample]) -> ScorePart {
             }
         }
     }
-    // A flip long ago in a file nobody touched since says nothing about today.
+    // An old flip in a file that was not touched since says nothing about the present.
     let oldest = seen.len().saturating_sub(WINDOW);
     let flipping: Vec<&str> = tracks
         .into_iter()
@@ -249,7 +249,7 @@ fn progress(recent: &[&IterationSample]) -> Option<String> {
     (now.failed < before).then(|| format!("{} tests fail, {before} did before", now.failed))
 }
 
-/// A command or path from outside as part of one sentence.
+/// Shortens an untrusted command or path for use in a sentence.
 fn short_name(text: &str) -> String {
     const BYTES: usize = 120;
     text::strip_control(text::first_line(text, BYTES)).replace('`', "'")
@@ -261,8 +261,8 @@ mod tests {
 
     use super::*;
 
-    /// A sample in short: `X` and `Y` failures, `+` a change, `w` waiting, `v` a box, `k` tests that pass, a digit for
-    /// failing tests, `a`…`d` the content of one file.
+    /// Returns a sample from its short form: `X` and `Y` failures, `+` a change, `w` waiting, `v` a box, `k` tests that
+    /// pass, a digit for failing tests, `a`…`d` the content of one file.
     fn sample(n: u32, marks: &str) -> IterationSample {
         let mut sample = IterationSample { n, ..IterationSample::default() };
         for mark in marks.chars() {
@@ -285,7 +285,7 @@ mod tests {
         (1..).zip(marks.split(' ')).map(|(n, marks)| sample(n, marks)).collect()
     }
 
-    /// Which parts count, whether progress was seen, and the total.
+    /// Checks which parts count, whether there was progress, and the total.
     #[track_caller]
     fn check(marks: &str, want: &str) {
         let score = score(&history(marks), 1);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn same_failure_again() {
+    fn repeated_failures_count() {
         check("X+ X+ X+", "A 0.5");
         check("X+ X+", " 0");
         check("XXXX+", " 0");
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_changes() {
+    fn iterations_without_change_count() {
         check("- - -", "B 0.3");
         check("- -", " 0");
         check("- - - +", " 0");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_flip() {
+    fn flipping_contents_count() {
         check("a+ b+ a+ b+", "C 0.2");
         check("a+ b+ a+", " 0");
         check("a+ b+ b+ + a+ b+", "C 0.2");
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_caps() {
+    fn progress_caps_the_score() {
         check("X X Xv", "A! 0.5");
         check("X- X- X- Xva", "A! 0.5");
         check("Xv X X X", "AB 0.8 gutter");
@@ -349,7 +349,7 @@ mod tests {
         check("w w w w", " 0");
         check("X w X w w X", "AB 0.8 gutter");
         check("- w - w", " 0");
-        // The same command once more is no longer waiting.
+        // Once more with the same command is no longer waiting.
         check("Xw Xw Xw Xw Xw", " 0");
         check("Xw Xw Xw Xw Xw Xw", "AB 0.8 gutter");
         check("Xw Xw Xw Xw Xw Xw Xw Xw Xw", "AB 0.8 gutter");
@@ -357,7 +357,7 @@ mod tests {
         check("Xw Xw Xw + Xw Xw Xw", " 0");
         check("Xw Xw Xw w Xw Xw Xw", " 0");
         check("w w w w w w w", "B 0.3");
-        // It gets further each time, or something is made of what it shows.
+        // The failure changes each time, or the wait leads to a verified box.
         check("Xw Yw Xw Yw Zw Zw Zw", "B 0.3");
         check("Xw Xw Xw Xw Xw Xw v", "A! 0.5");
     }
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_run_says_why() {
+    fn the_score_has_evidence() {
         let mut stuck = history("Xa Xb X Xa Xb");
         stuck[0].files.insert("b.rs".to_owned(), "x".to_owned());
         let want = LoopScore {
@@ -401,7 +401,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn between_zero_and_one(history in samples(), min in 0u64..9) {
+        fn the_score_is_between_zero_and_one(history in samples(), min in 0u64..9) {
             let score = score(&history, min);
             prop_assert!((0.0..=1.0).contains(&score.total));
             prop_assert!(score.veto.is_none() || score.total <= 0.5);
@@ -418,7 +418,7 @@ mod tests {
         }
 
         #[test]
-        fn samples_survive_storage(history in samples()) {
+        fn samples_round_trip_through_json(history in samples()) {
             let stored = serde_json::to_string(&history).unwrap();
             prop_assert_eq!(serde_json::from_str::<Vec<IterationSample>>(&stored).unwrap(), history);
         }

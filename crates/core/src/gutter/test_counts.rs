@@ -1,8 +1,8 @@
 //! Reads how many tests passed and failed from what well-known test runners print.
 //!
 //! One-line summaries (pytest, cargo test, nextest, jest, vitest) are added up, because one command may run several
-//! runners; only without any are go test, TAP and JUnit XML tried, in that order. What is not recognised is `None`,
-//! never a guess. Errors and time-outs count as failed; skipped and ignored tests count as nothing.
+//! runners; only without any of them go test, TAP and JUnit XML are tried, in that order. Unrecognised output is
+//! `None`, never a guess. Errors and time-outs count as failed; skipped and ignored tests count as nothing.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::text;
 
-/// Tests that ran.
+/// The number of tests that passed and failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestCounts {
     pub passed: u32,
@@ -18,7 +18,7 @@ pub struct TestCounts {
 }
 
 impl TestCounts {
-    /// Reads the counts from a test run's whole output.
+    /// Parses the counts from the whole output of a test run.
     pub fn parse(output: &str) -> Option<Self> {
         summaries(output).or_else(|| go(output)).or_else(|| tap(output)).or_else(|| junit(output))
     }
@@ -80,7 +80,7 @@ fn jest(line: &str) -> Option<TestCounts> {
     }
 }
 
-/// `=== 1 failed, 4 passed, 2 warnings in 0.31s ===`, or the same without the rules when quiet
+/// `=== 1 failed, 4 passed, 2 warnings in 0.31s ===`, or the same without the `=` when quiet
 fn pytest(line: &str) -> Option<TestCounts> {
     let (counts, time) = line.trim_matches(['=', ' ']).rsplit_once(" in ")?;
     if !time.starts_with(|c: char| c.is_ascii_digit()) || !time.contains('s') {
@@ -89,7 +89,7 @@ fn pytest(line: &str) -> Option<TestCounts> {
     if counts == "no tests ran" {
         return Some(TestCounts::default());
     }
-    // Prose may well say `2 failed attempts in 3 seconds`, so every word has to be one of pytest's.
+    // Prose may contain `2 failed attempts in 3 seconds`, so every word has to be one of pytest's.
     tally(counts.split(','), TallyStrictness::Strict)
 }
 
@@ -99,11 +99,11 @@ enum TallyStrictness {
     Lenient,
 }
 
-/// What runners count beside passed and failed.
+/// What runners count besides passed and failed.
 const OTHER_COUNTS: [&str; 10] =
     ["skipped", "xfailed", "deselected", "todo", "warning", "warnings", "rerun", "subtests passed", "total", "ignored"];
 
-/// Adds up pieces such as `3 passed`; `None` if there is not one.
+/// Adds up pieces such as `3 passed`; `None` if there is none.
 fn tally<'a>(pieces: impl Iterator<Item = &'a str>, strict: TallyStrictness) -> Option<TestCounts> {
     let mut counts = TestCounts::default();
     let mut known = false;
@@ -139,7 +139,7 @@ fn without_brackets(text: &str) -> String {
         .collect()
 }
 
-/// Top-level tests of `go test`.
+/// Counts the top-level tests of `go test`.
 ///
 /// Passing tests are shown only with `-v`; without it a passing package counts as one. A package that failed without a
 /// failing test (it did not build, or it crashed) counts as one failure.
@@ -171,10 +171,10 @@ fn go(output: &str) -> Option<TestCounts> {
     known.then_some(counts)
 }
 
-/// The Test Anything Protocol: a version or a plan must be there, since `ok` begins many a line.
+/// Counts the tests of the Test Anything Protocol. A version or a plan is required, because many lines begin with `ok`.
 fn tap(output: &str) -> Option<TestCounts> {
     let (mut counts, mut seen, mut plan, mut known, mut bailed) = (TestCounts::default(), 0u32, 0u32, false, false);
-    let mut told: Option<TestCounts> = None;
+    let mut totals: Option<TestCounts> = None;
     for line in lines(output) {
         if line.starts_with("TAP version ") {
             known = true;
@@ -185,9 +185,9 @@ fn tap(output: &str) -> Option<TestCounts> {
         } else if line.starts_with("Bail out!") {
             bailed = true;
         } else if let Some(number) = line.strip_prefix("# pass ") {
-            told.get_or_insert_default().pass(number.trim().parse().unwrap_or(0));
+            totals.get_or_insert_default().pass(number.trim().parse().unwrap_or(0));
         } else if let Some(number) = line.strip_prefix("# fail ").or_else(|| line.strip_prefix("# cancelled ")) {
-            told.get_or_insert_default().fail(number.trim().parse().unwrap_or(0));
+            totals.get_or_insert_default().fail(number.trim().parse().unwrap_or(0));
         } else if let Some((ok, rest)) = test_point(&line) {
             seen = seen.saturating_add(1);
             match (ok, directive(rest)) {
@@ -197,8 +197,8 @@ fn tap(output: &str) -> Option<TestCounts> {
             }
         }
     }
-    // A runner's own totals know about nested tests; tests that were planned and never came have failed.
-    let mut counts = told.unwrap_or_else(|| {
+    // A runner's own totals include nested tests; tests that were planned and never ran have failed.
+    let mut counts = totals.unwrap_or_else(|| {
         counts.fail(plan.saturating_sub(seen));
         counts
     });
@@ -231,7 +231,7 @@ fn directive(rest: &str) -> Option<TapDirective> {
     }
 }
 
-/// Counts `<testcase>` elements, not the suites' totals: nested suites say theirs twice.
+/// Counts `<testcase>` elements, not the suites' totals, which nested suites repeat.
 fn junit(output: &str) -> Option<TestCounts> {
     if !output.contains("<testsuite") {
         return None;
@@ -251,7 +251,7 @@ fn junit(output: &str) -> Option<TestCounts> {
     Some(counts)
 }
 
-/// Captured output may quote XML.
+/// Removes CDATA sections, because captured output may quote XML.
 fn without_cdata(xml: &str) -> String {
     let mut pieces = xml.split("<![CDATA[");
     let mut out = pieces.next().unwrap_or_default().to_owned();
@@ -360,26 +360,26 @@ mod tests {
     }
 
     #[test]
-    fn several_runners_in_one_command() {
+    fn several_runners_are_added_up() {
         check("test result: ok. 5 passed; 0 failed; 0 ignored\n1 failed, 2 passed in 0.1s\n", Some((7, 1)));
         check("", None);
         check("all good", None);
     }
 
     #[test]
-    fn huge_numbers_stop_at_the_top() {
+    fn huge_numbers_saturate() {
         check("4294967295 passed in 1s\n4294967295 passed in 1s", Some((u32::MAX, 0)));
         check("99999999999999999999 passed in 1s", None);
     }
 
     proptest! {
         #[test]
-        fn any_text_is_taken(text in "(?s).{0,300}") {
+        fn no_text_panics(text in "(?s).{0,300}") {
             let _ = TestCounts::parse(&text);
         }
 
         #[test]
-        fn awkward_text_is_taken(text in "((TAP version 13|1\\.\\.|not ok |ok |ok  \t|# |skip|é|FAIL\t|--- FAIL: |<testcase|<testsuite|<!\\[CDATA\\[|\\]\\]>|Tests|:| in |=|[0-9]{1,12}| passed|;|,|\\(|\\)|Summary \\[| run: )[\n]?){0,20}") {
+        fn no_runner_like_text_panics(text in "((TAP version 13|1\\.\\.|not ok |ok |ok  \t|# |skip|é|FAIL\t|--- FAIL: |<testcase|<testsuite|<!\\[CDATA\\[|\\]\\]>|Tests|:| in |=|[0-9]{1,12}| passed|;|,|\\(|\\)|Summary \\[| run: )[\n]?){0,20}") {
             let _ = TestCounts::parse(&text);
         }
     }

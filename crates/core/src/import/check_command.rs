@@ -1,8 +1,8 @@
-//! Which words of a plan are a command that checks something, as far as can be told by looking.
+//! Recognises commands in a plan that check something, as far as their text shows it.
 //!
 //! A wrong guess would become a proof, so only well-known programs count, and only when they are asked to check.
 
-/// Programs that do nothing but check.
+/// Programs that only ever check.
 const CHECK_PROGRAMS: &[&str] = &[
     "ctest",
     "diff",
@@ -28,14 +28,14 @@ const CHECK_PROGRAMS: &[&str] = &[
     "vitest",
 ];
 
-/// Programs that check when they are told to.
+/// Programs that check when called with certain arguments.
 const RUNNERS: &[&str] = &[
     "bash", "bun", "bundle", "bunx", "cargo", "composer", "deno", "dotnet", "go", "gradle", "gradlew", "just", "make",
     "mix", "mvn", "mvnw", "node", "npm", "npx", "pdm", "php", "pipenv", "pnpm", "poetry", "python", "python3", "rails",
     "rake", "ruff", "sh", "swift", "task", "uv", "yarn", "zig",
 ];
 
-/// What a program is told that makes it a check.
+/// Arguments that turn such a program into a check.
 const CHECK_ARGUMENTS: &[&str] = &[
     "accept",
     "build",
@@ -66,11 +66,11 @@ const CHECK_ARGUMENTS: &[&str] = &[
     "vitest",
 ];
 
-/// Ends of a sentence that say a command must succeed.
+/// Endings of a sentence which say that a command must succeed.
 const SUCCESS_ENDINGS: &[&str] =
     &[" passes", " pass", " succeeds", " succeed", " exits 0", " exits with 0", " is green", " is clean"];
 
-/// Tells whether a text is a command that checks something.
+/// Returns whether a text is a command that checks something.
 pub(super) fn is_check_command(command: &str) -> bool {
     const LONGEST: usize = 300;
     if command.len() > LONGEST
@@ -91,7 +91,7 @@ pub(super) fn is_check_command(command: &str) -> bool {
     found
 }
 
-/// Whether one simple command checks; `None` where its program is not known.
+/// Returns whether one simple command checks; `None` for an unknown program.
 fn simple_command_checks(part: &str) -> Option<bool> {
     let assigns = |word: &&str| {
         word.split_once('=').is_some_and(|(name, _)| name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_'))
@@ -126,7 +126,7 @@ pub(super) fn commands_in_backticks(sentence: &str) -> impl Iterator<Item = &str
     sentence.split('`').skip(1).step_by(2).map(str::trim).filter(|command| is_check_command(command))
 }
 
-/// Tells whether a sentence says that its command is meant to fail, as the first half of "red, then green".
+/// Returns whether a sentence says that its command is expected to fail, as the first half of "red, then green".
 pub(super) fn meant_to_fail(sentence: &str) -> bool {
     let lower = sentence.to_lowercase();
     let fails = ["fail", "red first", "expect an error", "expected: error"].iter().any(|word| lower.contains(word));
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_checks() {
+    fn check_commands_are_recognised() {
         for (command, want) in [
             ("npm test", true),
             ("npm run typecheck", true),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences() {
+    fn commands_are_found_in_sentences() {
         assert_eq!(command_in_sentence("npm run lint passes."), Some("npm run lint"));
         assert_eq!(command_in_sentence("Typecheck passes"), None);
         assert_eq!(command_in_sentence("npm run lint, and so on, passes"), None);

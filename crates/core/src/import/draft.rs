@@ -1,22 +1,22 @@
-//! A plan on its way to become a task, whichever form it came in.
+//! The common form of an imported plan before it is written as a task, whichever format it came from.
 
 use std::fmt::{self, Write as _};
 
 use super::PlanKind;
 use crate::text;
 
-/// What was read of a plan.
+/// The contents of a parsed plan.
 #[derive(Debug, Default)]
 pub(super) struct TaskDraft {
     pub(super) kind: Option<PlanKind>,
     pub(super) title: String,
-    /// A name for the task, if the plan has one; otherwise its title serves.
+    /// A name for the task, if the plan has one; otherwise the title is used.
     pub(super) named: Option<String>,
     pub(super) test_command: Option<String>,
-    /// Further commands that must succeed, whatever the item.
+    /// Further commands that must succeed, independent of any item.
     pub(super) gates: Vec<String>,
     pub(super) max_iterations: Option<u32>,
-    /// Lines of the source that stand in the front matter as comments.
+    /// Source lines that are written into the front matter as comments.
     pub(super) comments: Vec<String>,
     /// The Markdown of the task, with its title.
     pub(super) body: String,
@@ -24,21 +24,21 @@ pub(super) struct TaskDraft {
     pub(super) remarks: Vec<String>,
 }
 
-/// One thing to be done.
+/// One item of work.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DraftItem {
     pub(super) id: String,
-    /// In one line.
+    /// The description, in one line.
     pub(super) words: String,
-    /// The source calls it done.
+    /// Whether the source marks it as done.
     pub(super) claimed: bool,
     pub(super) proofs: Vec<String>,
 }
 
-/// What is written beside an item that the source calls done.
+/// The note written beside an item that the source marks as done.
 pub(super) const CLAIMED: &str = "(claimed done)";
 
-/// Tells whether a word is taken for the ID of a box.
+/// Returns whether a word has the form of a box ID.
 pub(super) fn is_box_id(word: &str) -> bool {
     let numbers = |text: &str, least: usize| {
         text.split('.').count() >= least
@@ -58,7 +58,7 @@ pub(super) fn is_box_id(word: &str) -> bool {
     }
 }
 
-/// Writes a command as a code span, whatever is in it.
+/// Writes a command as a code span, whatever characters it contains.
 pub(super) fn code_span(command: &str) -> String {
     let longest = command.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let ticks = "`".repeat(longest + 1);
@@ -71,12 +71,12 @@ pub(super) fn append(out: &mut String, text: fmt::Arguments<'_>) {
     out.write_fmt(text).expect("writing to a String cannot fail");
 }
 
-/// Makes one line of any text, without what would drive a terminal.
+/// Joins any text into one line without terminal control characters.
 pub(super) fn one_line(text: &str) -> String {
     text::strip_control(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Makes one line that begins no block of Markdown and no checkbox.
+/// Joins text into one line that starts neither a Markdown block nor a checkbox.
 pub(super) fn escape_block_start(text: &str) -> String {
     let line = one_line(text);
     let digits = line.bytes().take_while(u8::is_ascii_digit).count();

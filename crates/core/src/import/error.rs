@@ -1,19 +1,19 @@
-//! Why a plan could not be imported.
+//! The reasons why a plan could not be imported.
 
 use super::MAX_BYTES;
 
-/// A plan that does not become a task.
+/// A plan that could not be turned into a task.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanImportError {
     #[error("`{name}` has {bytes} bytes, more than {MAX_BYTES}")]
     TooLarge { name: String, bytes: usize },
     #[error("`{name}` is not JSON: {why}")]
     NotJson { name: String, why: String },
-    #[error("`{name}` holds no list of stories")]
+    #[error("`{name}` contains no list of stories")]
     NoStories { name: String },
-    #[error("`{name}` names nothing to do: it has no checkbox, no task heading and no list")]
+    #[error("`{name}` contains no work items: it has no checkbox, no task heading and no list")]
     Nothing { name: String },
-    #[error("`{name}` is a task file already")]
+    #[error("`{name}` is already a task file")]
     Already { name: String },
     #[error("`{name}` is too large a task: {why}")]
     NoTask { name: String, why: String },
@@ -30,7 +30,7 @@ impl PlanImportError {
                 "name the list `userStories`, each with a `title` and `acceptanceCriteria`".to_owned()
             }
             Self::Nothing { .. } => {
-                "write each item as `- [ ] what shall be true`, or begin anew: ralph init".to_owned()
+                "write each item as `- [ ] what shall be true`, or start with a new task: ralph init".to_owned()
             }
             Self::Already { name } => format!("ralph lint {name}"),
         }

@@ -1,9 +1,9 @@
-//! The front matter of another tool's task, read line by line: what has a place in ours is taken, the rest is kept as it
-//! is written.
+//! Reads the front matter of another tool's task line by line: takes over the keys that a ralph task has too and keeps
+//! the other lines verbatim.
 
 use crate::task::{MAX_FRONT_BYTES, parse};
 
-/// What another tool's front matter says.
+/// The parsed front matter of another tool.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ForeignFrontMatter {
     pub(super) task: Option<String>,
@@ -13,7 +13,7 @@ pub(super) struct ForeignFrontMatter {
     pub(super) unused_lines: Vec<String>,
 }
 
-/// Splits front matter from a page; a page that only begins with a rule has none.
+/// Splits front matter from a page; a page that merely begins with a horizontal rule has none.
 pub(super) fn split(source: &str) -> (Option<&str>, &str) {
     let start = source.trim_start_matches(['\n', ' ', '\t']);
     let Some(inner) =
@@ -40,7 +40,7 @@ pub(super) fn split(source: &str) -> (Option<&str>, &str) {
     (None, source)
 }
 
-/// Reads the entries that have a place in a task of ours.
+/// Reads the entries that have an equivalent in a ralph task.
 pub(super) fn read(front: &str) -> ForeignFrontMatter {
     let mut other = ForeignFrontMatter::default();
     for line in front.lines().filter(|line| !line.trim().is_empty()) {
@@ -58,14 +58,14 @@ pub(super) fn read(front: &str) -> ForeignFrontMatter {
         let comment = line.split_once(" #").map(|(_, comment)| format!("#{comment}").trim_end().to_owned());
         match taken {
             None => other.unused_lines.push(line.trim_end().to_owned()),
-            // What stands behind a value is no part of it, and is kept all the same.
+            // A comment after a value is not part of the value, but it is kept.
             Some(()) => other.unused_lines.extend(comment),
         }
     }
     other
 }
 
-/// Tells whether a text is a task of ours already.
+/// Returns whether a text already is a ralph task.
 pub(super) fn is_task_file(source: &str) -> bool {
     parse(source).is_ok_and(|task| !task.boxes.is_empty())
 }
@@ -76,7 +76,7 @@ fn key_and_value(line: &str) -> Option<(&str, &str)> {
     (word && (value.is_empty() || value.starts_with([' ', '\t']))).then_some((key, value.trim()))
 }
 
-/// Returns a value that stands on one line, without its quotes.
+/// Returns a single-line value without its quotes.
 fn scalar(value: &str) -> Option<String> {
     let text = if value.starts_with('"') {
         serde_json::from_str::<String>(value).ok()?

@@ -1,16 +1,16 @@
-//! One pass over a Markdown page: its headings, boxes, lists and the code in its sentences, each with its place.
+//! Scans a Markdown page once for its headings, boxes, lists and inline code, each with its position.
 
 use std::ops::Range;
 
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
-/// What stands on a page, in the order of the text. Block quotes are others' words and are left out.
+/// The elements of a page in the order of the text. Block quotes quote other people and are skipped.
 #[derive(Debug, Default)]
 pub(super) struct MarkdownPage {
     pub(super) headings: Vec<MarkdownHeading>,
-    /// Where the boxes are.
+    /// The positions of the boxes.
     pub(super) boxes: Vec<usize>,
-    /// The items of lists that stand in no other list.
+    /// The items of top-level lists.
     pub(super) entries: Vec<Range<usize>>,
     pub(super) blocks: Vec<TextBlock>,
     pub(super) codes: Vec<CodeSnippet>,
@@ -23,29 +23,29 @@ pub(super) struct MarkdownHeading {
     pub(super) text: String,
 }
 
-/// A run of words: a paragraph, or what a list item says before it goes on.
+/// A block of text: a paragraph, or the text of a list item before its nested blocks.
 #[derive(Debug)]
 pub(super) struct TextBlock {
     pub(super) range: Range<usize>,
     pub(super) text: String,
 }
 
-/// Code in a sentence, or a block of one line.
+/// Inline code, or a code block of one line.
 #[derive(Debug)]
 pub(super) struct CodeSnippet {
     pub(super) at: usize,
     pub(super) text: String,
-    /// The words it stands in, or that lead to it.
+    /// The text block that contains it, or that introduces it.
     pub(super) block: usize,
 }
 
 impl MarkdownPage {
-    /// Returns the last heading before a place.
+    /// Returns the last heading before a position.
     pub(super) fn heading_before(&self, at: usize) -> Option<usize> {
         self.headings.iter().rposition(|heading| heading.range.start <= at)
     }
 
-    /// Returns the run of words a place is in.
+    /// Returns the text block that contains a position.
     pub(super) fn block_at(&self, at: usize) -> Option<usize> {
         let block = self.blocks.partition_point(|block| block.range.start <= at).checked_sub(1)?;
         self.blocks.get(block).filter(|found| found.range.end > at).map(|_| block)
@@ -55,7 +55,7 @@ impl MarkdownPage {
         self.codes.get(self.codes.partition_point(|code| code.at < at)..).unwrap_or_default().iter()
     }
 
-    /// Returns where the section of a heading ends: at the next one of its level or above.
+    /// Returns where the section of a heading ends: at the next heading of the same or a higher level.
     pub(super) fn section_end(&self, heading: usize, whole: usize) -> usize {
         let Some(level) = self.headings.get(heading).map(|heading| heading.level) else { return whole };
         let after = self.headings.iter().skip(heading + 1);
@@ -147,7 +147,7 @@ pub(super) fn scan_page(body: &str) -> MarkdownPage {
 }
 
 impl MarkdownPage {
-    /// Adds words to the run of words they belong to.
+    /// Appends text to the current text block.
     fn push_text(&mut self, open: &mut bool, range: &Range<usize>, text: &str) {
         if !*open {
             self.blocks.push(TextBlock { range: range.clone(), text: String::new() });

@@ -1,4 +1,5 @@
-//! A Markdown page becomes the body of a task with as few marks as that takes: its own words and their order stay.
+//! Turns a Markdown page into the body of a task with as few insertions as possible: the page's own text and order
+//! stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +9,10 @@ use super::markdown_page::{MarkdownPage, scan_page};
 use super::{MOST_ITEMS, PlanKind, check_command, foreign_front_matter};
 use crate::task::{self, Checkbox};
 
-/// What goes before a body so that our parser reads it.
+/// A minimal front matter, put before a body so that the task parser accepts it.
 const FRAME: &str = "---\ntask_id: x\n---\n";
 
-/// Most commands of one item that become proofs.
+/// The maximum number of commands of one item that become proofs.
 const MAX_PROOFS: usize = 3;
 
 pub(super) fn read(name: &str, file: &str, source: &str) -> Result<TaskDraft, PlanImportError> {
@@ -23,8 +24,8 @@ pub(super) fn read(name: &str, file: &str, source: &str) -> Result<TaskDraft, Pl
     let mut remarks = Vec::new();
     match other.unused_lines.len() {
         0 => (),
-        1 => remarks.push("a line of its front matter has no place in a task: it is kept as a comment".to_owned()),
-        n => remarks.push(format!("{n} lines of its front matter have no place in a task: they are kept as comments")),
+        1 => remarks.push("a front-matter line has no equivalent in a task and is kept as a comment".to_owned()),
+        n => remarks.push(format!("{n} front-matter lines have no equivalent in a task and are kept as comments")),
     }
     let body = add_missing_boxes(name, body.trim_start_matches('\n'), &mut remarks)?;
     let page = reject_oversized(name, scan_page(&body))?;
@@ -67,7 +68,7 @@ pub(super) fn read(name: &str, file: &str, source: &str) -> Result<TaskDraft, Pl
     })
 }
 
-/// Refuses a page that nobody meant as one task, before anything is compared with everything.
+/// Rejects a page that cannot be one task by its size, before any step that compares all items with each other.
 fn reject_oversized(name: &str, page: MarkdownPage) -> Result<MarkdownPage, PlanImportError> {
     let most = page.boxes.len().max(page.headings.len()).max(page.entries.len());
     if most <= MOST_ITEMS {
@@ -85,7 +86,7 @@ fn parse_boxes(name: &str, body: &str) -> Result<Vec<Checkbox>, PlanImportError>
     Ok(task.boxes)
 }
 
-/// A change of the text at one place.
+/// An edit of the text at one position.
 #[derive(Debug)]
 struct PlanEdit {
     at: usize,
@@ -106,7 +107,7 @@ fn apply_edits(body: &str, mut edits: Vec<PlanEdit>) -> String {
     out
 }
 
-/// Gives a page boxes for what it says without them: headings of tasks, or the items of its lists.
+/// Adds boxes to a page that has none: for task headings, or else for the items of its lists.
 fn add_missing_boxes(name: &str, body: &str, remarks: &mut Vec<String>) -> Result<String, PlanImportError> {
     let page = reject_oversized(name, scan_page(body))?;
     let mut edits = Vec::new();
@@ -137,7 +138,7 @@ fn add_missing_boxes(name: &str, body: &str, remarks: &mut Vec<String>) -> Resul
     Ok(apply_edits(body, edits))
 }
 
-/// Returns what a heading says is to be done, and whether it is: `Task 3: words`, `2. [x] words`.
+/// Returns the task that a heading names and whether it is done: `Task 3: words`, `2. [x] words`.
 fn task_heading(text: &str) -> Option<(bool, String)> {
     let text = one_line(text);
     let numbered = text.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | ')' | ' '));
@@ -154,7 +155,7 @@ fn task_heading(text: &str) -> Option<(bool, String)> {
     (kinds.contains(&word) && counts).then(|| (done, text.clone()))
 }
 
-/// Boxes for the items of lists, as plans without boxes have them; lists of remarks are none.
+/// Returns boxes for the items of lists, as in plans without boxes; lists of remarks get none.
 fn boxes_for_lists(body: &str, page: &MarkdownPage) -> Vec<PlanEdit> {
     const REMARK_SECTIONS: [&str; 11] = [
         "background",
@@ -195,7 +196,7 @@ fn boxes_for_lists(body: &str, page: &MarkdownPage) -> Vec<PlanEdit> {
     edits
 }
 
-/// Opens every box, names it, and adds the proofs that the page names for it.
+/// Unticks every box, gives it an ID, and adds the proofs that the page names for it.
 fn draft_items(body: &str, page: &MarkdownPage, boxes: &[Checkbox], edits: &mut Vec<PlanEdit>) -> Vec<DraftItem> {
     let offset = FRAME.len();
     let written: BTreeSet<&str> = boxes.iter().filter(|one| one.id_span.is_some()).map(|one| one.id.as_str()).collect();
@@ -256,14 +257,14 @@ fn draft_items(body: &str, page: &MarkdownPage, boxes: &[Checkbox], edits: &mut 
     items
 }
 
-/// The blanks that put a line under the words of a box.
+/// Returns the indentation that aligns a line with the text of a box.
 fn indent(body: &str, mark: usize) -> String {
     let before = body.get(..mark.saturating_sub(1)).unwrap_or_default();
     let line = before.rsplit('\n').next().unwrap_or_default();
     line.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect()
 }
 
-/// Returns the checks that are named for the box at `mark`, before `end`.
+/// Returns the checks named for the box at `mark`, before `end`.
 fn proofs_for_box(page: &MarkdownPage, mark: usize, end: usize) -> Vec<String> {
     const PROOF_LEAD_WORDS: [&str; 10] = [
         "run",

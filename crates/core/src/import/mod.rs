@@ -1,9 +1,9 @@
-//! Plans of other tools become tasks: a list of user stories in JSON, or a Markdown page with boxes, task headings or
+//! Imports plans of other tools as tasks: a JSON list of user stories, or a Markdown page with boxes, task headings or
 //! lists.
 //!
-//! Every item is kept and every word of the source. What the source calls done becomes an open box that says so, because
-//! nothing of it was proved here. A command that the source names as a check becomes a proof; all else is covered by
-//! `verify_commands`. Nothing here reads a file.
+//! Every item and every word of the source is kept. An item that the source marks as done becomes an open box with a
+//! note, because ralph has not proved it. A command that the source names as a check becomes a proof;
+//! `verify_commands` covers everything else. Nothing here reads a file.
 
 mod check_command;
 mod draft;
@@ -20,29 +20,29 @@ use crate::text;
 
 pub use error::PlanImportError;
 
-/// Largest plan that is read: the task made of it must itself stay below its limit.
+/// The largest accepted plan: the task made from it must itself stay below the task size limit.
 pub const MAX_BYTES: usize = 192 << 10;
 
-/// Most items of one plan; a person reviews all of them.
+/// The maximum number of items of one plan; a person has to review all of them.
 const MOST_ITEMS: usize = 2000;
 
-/// What is imported.
+/// The plan to import.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanSource<'a> {
-    /// The path as the person wrote it.
+    /// The path as the user wrote it.
     pub name: &'a str,
     pub text: &'a str,
-    /// How the repository is tested, where its files say so; a command in the plan counts more.
+    /// The repository's test command, if its files reveal one; a command in the plan takes precedence.
     pub test_command: Option<&'a str>,
 }
 
-/// Which tool's plan it is.
+/// The kinds of plan, by the tool that wrote them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlanKind {
     /// `prd.json`: user stories with acceptance criteria.
     Stories,
-    /// `fix_plan.md` and its kin: a list by priority.
+    /// `fix_plan.md` and similar: a list by priority.
     FixPlan,
     /// `RALPH_TASK.md`: front matter and success criteria.
     RalphTask,
@@ -51,7 +51,7 @@ pub enum PlanKind {
 }
 
 impl PlanKind {
-    /// Names it in a sentence.
+    /// Returns a description for use in a sentence.
     pub fn description(self) -> &'static str {
         match self {
             Self::Stories => "user stories",
@@ -62,7 +62,7 @@ impl PlanKind {
     }
 }
 
-/// A plan that became a task.
+/// A plan that was imported as a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportedTask {
     pub kind: PlanKind,
@@ -70,32 +70,32 @@ pub struct ImportedTask {
     /// The text of the task file.
     pub task: String,
     pub test_command: Option<String>,
-    /// How many boxes it has, how many of them the source calls done, and how many have a proof of their own.
+    /// The number of boxes, of boxes that the source marks as done, and of boxes with a proof of their own.
     pub items: usize,
     pub claimed: usize,
     pub proved: usize,
-    /// What could not be carried over, or was decided for the person.
+    /// What could not be carried over, and decisions made on the user's behalf.
     pub remarks: Vec<String>,
 }
 
-/// Makes a task of a plan.
-pub fn import(wish: &PlanSource<'_>) -> Result<ImportedTask, PlanImportError> {
-    let shown = text::strip_control(text::first_line(wish.name, 200));
-    if wish.text.len() > MAX_BYTES {
-        return Err(PlanImportError::TooLarge { name: shown, bytes: wish.text.len() });
+/// Converts a plan into a task.
+pub fn import(plan: &PlanSource<'_>) -> Result<ImportedTask, PlanImportError> {
+    let shown = text::strip_control(text::first_line(plan.name, 200));
+    if plan.text.len() > MAX_BYTES {
+        return Err(PlanImportError::TooLarge { name: shown, bytes: plan.text.len() });
     }
-    let written = wish.text.trim_start_matches('\u{feff}');
+    let written = plan.text.trim_start_matches('\u{feff}');
     let source = text::strip_control(written);
     let file = shown.rsplit(['/', '\\']).next().unwrap_or(&shown).to_owned();
     let is_json = file.to_ascii_lowercase().ends_with(".json") || source.trim_start().starts_with(['{', '[']);
     let is_page = file.to_ascii_lowercase().ends_with(".md");
-    // JSON is read as it was written: a sign that drives a terminal may take the quote after it along when it is taken out.
+    // JSON is parsed unmodified: removing a control character could also remove the quote after it.
     let draft = if is_json && !is_page {
         user_stories::read(&shown, written)?
     } else {
         markdown_plan::read(&shown, &file, &source)?
     };
-    task_writer::write_task(&shown, &file, &source, wish.test_command, &draft)
+    task_writer::write_task(&shown, &file, &source, plan.test_command, &draft)
 }
 
 #[cfg(test)]

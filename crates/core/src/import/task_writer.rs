@@ -1,4 +1,4 @@
-//! The task file that is made of a draft, judged by our own parser before anybody sees it.
+//! Writes the task file for a draft and checks it with the task parser before returning it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -34,9 +34,9 @@ pub(super) fn write_task(
             })
     };
     let bare = |task: &Task| task.boxes.iter().any(|checkbox| checkbox.proofs.is_empty());
-    let mut written = Err("it could not be read again".to_owned());
+    let mut written = Err("the task made from it could not be parsed".to_owned());
     for body in [draft.body.clone(), plain_list_body(file, source, draft)] {
-        // Whether a box is left without a proof is known only once it was read.
+        // Whether a box lacks a proof is known only after parsing the result.
         let first = format!("{}\n{body}", front(true));
         written = match task::parse(&first) {
             Ok(task) if fits(&task, true) => {
@@ -44,7 +44,7 @@ pub(super) fn write_task(
                 let proved = task.boxes.iter().filter(|checkbox| !checkbox.proofs.is_empty()).count();
                 Ok((whole, proved))
             }
-            Ok(_) => Err("its lists could not be told apart".to_owned()),
+            Ok(_) => Err("its lists could not be separated".to_owned()),
             Err(error) => Err(error.to_string()),
         };
         if written.is_ok() {
@@ -53,7 +53,7 @@ pub(super) fn write_task(
     }
     let (task, proved) = written.map_err(|why| PlanImportError::NoTask { name: name.to_owned(), why })?;
     if test_command.is_none() {
-        remarks.push("nothing says how the project is tested: put `test_command` in".to_owned());
+        remarks.push("nothing shows how the project is tested: add a `test_command`".to_owned());
     }
     let claimed = draft.items.iter().filter(|item| item.claimed).count();
     Ok(ImportedTask {
@@ -68,19 +68,16 @@ pub(super) fn write_task(
     })
 }
 
-/// The front matter; `bare` says that some box has no proof of its own.
+/// Writes the front matter; `bare` says that some box has no proof of its own.
 fn front_matter(file: &str, task_id: &str, test_command: Option<&str>, draft: &TaskDraft, bare: bool) -> String {
     let mut out = format!("---\ntask_id: {task_id}\n");
     let mut line = |text: &str| writeln!(out, "{text}").expect("writing to a String cannot fail");
     line(&format!("# Made from {}.", one_line(file)));
     if draft.items.iter().any(|item| item.claimed) {
-        line(&format!(
-            "# A box marked {CLAIMED} is done as far as {} says. Nothing of that is proved yet.",
-            one_line(file)
-        ));
+        line(&format!("# A box marked {CLAIMED} is done according to {}. None of this is proved yet.", one_line(file)));
     }
     if !draft.comments.is_empty() {
-        line("# From its front matter, without a place here:");
+        line("# From its front matter, without an equivalent here:");
         for comment in &draft.comments {
             line(&format!("#   {comment}"));
         }
@@ -88,11 +85,11 @@ fn front_matter(file: &str, task_id: &str, test_command: Option<&str>, draft: &T
     line("");
     match test_command {
         Some(command) => {
-            line("# The one command whose success is needed for success.");
+            line("# The command that must succeed for the task to succeed.");
             line(&format!("test_command: {}", yaml_string(command)));
         }
         None => {
-            line("# Nothing says how the project is tested. Put in the one command that must succeed:");
+            line("# Nothing shows how the project is tested. Add the command that must succeed:");
             line("# test_command: \"sh tests/all.sh\"");
         }
     }
@@ -120,7 +117,8 @@ fn front_matter(file: &str, task_id: &str, test_command: Option<&str>, draft: &T
     out
 }
 
-/// The items as a plain list and the source below it as it is: for a page whose own layout our marks would spoil.
+/// Writes the items as a plain list with the unchanged source below it, for pages whose layout inserted boxes would
+/// break.
 fn plain_list_body(file: &str, source: &str, draft: &TaskDraft) -> String {
     let mut out = format!("# {}\n\n", escape_markdown(&draft.title));
     for DraftItem { id, words, claimed, proofs } in &draft.items {
@@ -139,7 +137,7 @@ fn plain_list_body(file: &str, source: &str, draft: &TaskDraft) -> String {
     out
 }
 
-/// Takes from a line everything that means something in Markdown.
+/// Escapes everything in a line that has a meaning in Markdown.
 fn escape_markdown(line: &str) -> String {
     let mut out = String::new();
     for c in one_line(text::first_line(line, 500)).chars() {

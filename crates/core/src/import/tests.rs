@@ -1,4 +1,4 @@
-//! Plans of every shape, and what must be true of whatever is made of them.
+//! Plans of every shape, and the invariants of every import.
 
 use proptest::prelude::*;
 
@@ -22,14 +22,14 @@ fn check(name: &str, text: &str, want: &[&str]) -> ImportedTask {
     assert_eq!(shown(&imported), want, "{}", imported.task);
     let rules: Vec<LintRule> =
         lint(Some(&imported.task), &LintContext::default()).iter().map(|found| found.rule).collect();
-    // A plan without proofs of its own is one that shares one, and that is said.
+    // When no box has a proof of its own, all boxes share one, and the import has to say so.
     let rest: Vec<LintRule> = rules.into_iter().filter(|rule| *rule != LintRule::SharedProof).collect();
     assert_eq!(rest, [], "{}", imported.task);
     assert_invariants(text, &imported);
     imported
 }
 
-/// What must be true of whatever was imported.
+/// Checks the invariants of an imported plan.
 #[track_caller]
 fn assert_invariants(source: &str, imported: &ImportedTask) {
     let task = task::parse(&imported.task).unwrap();
@@ -42,7 +42,7 @@ fn assert_invariants(source: &str, imported: &ImportedTask) {
             text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_owned).collect()
         };
         let kept: std::collections::BTreeSet<String> = words(&imported.task).into_iter().collect();
-        // A mark of a box is the one thing that is taken out.
+        // Only the marks of boxes are removed from the text.
         for word in words(&crate::text::strip_control(source))
             .into_iter()
             .filter(|word| !matches!(word.as_str(), "x" | "X" | "task" | "test_command" | "max_iterations"))
@@ -72,7 +72,7 @@ const STORIES: &str = r#"{
 }"#;
 
 #[test]
-fn stories() {
+fn user_stories_become_boxes() {
     let imported = check(
         "scripts/ralph/prd.json",
         STORIES,
@@ -85,9 +85,9 @@ fn stories() {
     ---
     task_id: task-priority
     # Made from prd.json.
-    # A box marked (claimed done) is done as far as prd.json says. Nothing of that is proved yet.
+    # A box marked (claimed done) is done according to prd.json. None of this is proved yet.
 
-    # The one command whose success is needed for success.
+    # The command that must succeed for the task to succeed.
     test_command: "make test"
     # These prove the boxes without a proof of their own. A proof that fails today is worth more.
     verify_commands: ["npm run typecheck", "make test"]
@@ -124,7 +124,7 @@ fn stories() {
 }
 
 #[test]
-fn lists_of_stories() {
+fn bare_lists_of_stories_are_accepted() {
     let list = r#"[{"category": "functional", "description": "User can send a message", "steps": ["Open chat", "Send"], "passes": false},
         {"id": "ui-7", "description": "It is blue", "status": "done"}, "Only words"]"#;
     let imported = check(
@@ -159,9 +159,9 @@ fn fix_plans() {
     ---
     task_id: ralph-fix-plan
     # Made from @fix_plan.md.
-    # A box marked (claimed done) is done as far as @fix_plan.md says. Nothing of that is proved yet.
+    # A box marked (claimed done) is done according to @fix_plan.md. None of this is proved yet.
 
-    # The one command whose success is needed for success.
+    # The command that must succeed for the task to succeed.
     test_command: "make test"
     # These prove the boxes without a proof of their own. A proof that fails today is worth more.
     verify_commands: ["make test"]
@@ -201,7 +201,7 @@ fn ralph_tasks() {
         &["M1.1||GET /health returns 200", "M1.2||(claimed done) POST /users creates a user"],
     );
     assert_eq!(imported.test_command.as_deref(), Some("npm test"));
-    assert_eq!(imported.remarks, ["a line of its front matter has no place in a task: it is kept as a comment"]);
+    assert_eq!(imported.remarks, ["a front-matter line has no equivalent in a task and is kept as a comment"]);
     assert!(imported.task.contains("verify_commands: [\"npm test\"]\n"), "{}", imported.task);
     assert!(imported.task.contains("#   browser_validation: true\n") && imported.task.contains("max_iterations: 12\n"));
 }
@@ -231,7 +231,7 @@ fn plans() {
 }
 
 #[test]
-fn the_same_plan_gives_the_same_names() {
+fn imports_are_deterministic() {
     let plan = "## A\n- [ ] one\n## B\n- [ ] two\n";
     let longer = "## A\n- [ ] one\n- [ ] more\n## B\n- [ ] two\n- [ ] last\n";
     let first = import(&plan_source("plan.md", plan)).unwrap();
@@ -251,12 +251,12 @@ fn refused(name: &str, text: &str, want: &str) {
 }
 
 #[test]
-fn what_is_no_plan() {
-    refused("a.md", "Only words.\n", "`a.md` names nothing to do: it has no checkbox, no task heading and no list");
-    refused("a.md", "", "`a.md` names nothing to do: it has no checkbox, no task heading and no list");
+fn unusable_plans_are_refused() {
+    refused("a.md", "Only words.\n", "`a.md` contains no work items: it has no checkbox, no task heading and no list");
+    refused("a.md", "", "`a.md` contains no work items: it has no checkbox, no task heading and no list");
     refused("prd.json", "{", "`prd.json` is not JSON: EOF while parsing an object at line 1 column 1");
-    refused("prd.json", "3", "`prd.json` holds no list of stories");
-    refused("prd.json", "{\"userStories\": []}", "`prd.json` holds no list of stories");
+    refused("prd.json", "3", "`prd.json` contains no list of stories");
+    refused("prd.json", "{\"userStories\": []}", "`prd.json` contains no list of stories");
     let deep = "[".repeat(5000);
     refused("prd.json", &deep, "`prd.json` is not JSON: recursion limit exceeded at line 1 column 128");
     let large = "- [ ] x\n".repeat(MAX_BYTES / 8 + 1);
@@ -268,7 +268,7 @@ fn what_is_no_plan() {
         "`a.md` is too large a task: line 5, column 1: this line is nested more than 100 lists or quotes deep",
     );
     let ours = "---\ntask_id: a\n---\n- [ ] x\n";
-    refused("ralph_task.md", ours, "`ralph_task.md` is a task file already");
+    refused("ralph_task.md", ours, "`ralph_task.md` is already a task file");
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn many_items_are_refused_quickly() {
 
 proptest! {
     #[test]
-    fn any_page(text in "((?s).|- \\[ \\] |- \\[x\\] |\\* |1\\. |\n|\n\n|  |# |### Task 1: |---\n|test_command: |verify: |`|```|`npm test`|<!--|-->|> |M1\\.1 |\\[|\\]\\(x\\)|\\*\\*|\t){0,40}") {
+    fn any_page_keeps_the_invariants(text in "((?s).|- \\[ \\] |- \\[x\\] |\\* |1\\. |\n|\n\n|  |# |### Task 1: |---\n|test_command: |verify: |`|```|`npm test`|<!--|-->|> |M1\\.1 |\\[|\\]\\(x\\)|\\*\\*|\t){0,40}") {
         match import(&plan_source("plan.md", &text)) {
             Ok(imported) => assert_invariants(&text, &imported),
             Err(error) => prop_assert!(!error.to_string().is_empty()),
@@ -294,7 +294,7 @@ proptest! {
     }
 
     #[test]
-    fn any_story(title in "((?s).|\\[ \\]|- |`|#|\n|verify: ){0,20}", criterion in "((?s).|\\[ \\]|- |`|```|#|\n|verify: |<!--|`npm test`){0,20}", id in "[A-Z]{0,3}-?[0-9.]{0,4}", passes: bool) {
+    fn any_story_keeps_the_invariants(title in "((?s).|\\[ \\]|- |`|#|\n|verify: ){0,20}", criterion in "((?s).|\\[ \\]|- |`|```|#|\n|verify: |<!--|`npm test`){0,20}", id in "[A-Z]{0,3}-?[0-9.]{0,4}", passes: bool) {
         let source = serde_json::json!({"project": &title, "notes": &criterion, "userStories": [
             {"id": &id, "title": &title, "acceptanceCriteria": [&criterion, &title], "passes": passes, "more": {"a": [&criterion]}},
             {"id": &id, "description": &criterion},

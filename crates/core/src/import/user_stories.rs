@@ -1,4 +1,4 @@
-//! User stories in JSON: an object with a list of stories, or the bare list.
+//! Reads user stories in JSON: an object with a list of stories, or the bare list.
 
 use serde_json::{Map, Value};
 
@@ -7,14 +7,14 @@ use super::error::PlanImportError;
 use super::{MOST_ITEMS, PlanKind, check_command};
 use crate::text;
 
-/// What the list of stories may be called.
+/// The accepted keys of the list of stories.
 const STORY_LIST_KEYS: [&str; 8] =
     ["userStories", "user_stories", "stories", "features", "items", "tasks", "requirements", "backlog"];
-/// What says in one line what a story, or all of it, is about.
+/// The keys of a one-line title of a story, or of the whole plan.
 const TITLE_KEYS: [&str; 7] = ["title", "name", "project", "projectName", "feature", "story", "description"];
-/// What must be true for a story to be done.
+/// The keys of acceptance criteria.
 const CRITERIA_KEYS: [&str; 5] = ["acceptanceCriteria", "acceptance_criteria", "criteria", "steps", "successCriteria"];
-/// What holds commands and nothing else.
+/// The keys whose values are commands and nothing else.
 const COMMAND_KEYS: [&str; 9] = [
     "verify",
     "verifyCommands",
@@ -57,14 +57,14 @@ pub(super) fn read(name: &str, source: &str) -> Result<TaskDraft, PlanImportErro
     Ok(draft)
 }
 
-/// What is said of all stories together.
+/// Reads the fields that concern all stories.
 fn read_header(whole: &Map<String, Value>, draft: &mut TaskDraft) {
     let (titled_by, title) = title(whole).unwrap_or(("", "What the stories say".to_owned()));
     let branch = ["branchName", "branch_name", "branch"].iter().find_map(|key| whole.get(*key).and_then(Value::as_str));
     if let Some(branch) = branch {
         draft.named = branch.rsplit('/').next().map(str::to_owned);
         let branch = one_line(branch);
-        draft.remarks.push(format!("the branch `{branch}` is not used: every run makes its own below `ralph/`"));
+        draft.remarks.push(format!("the branch `{branch}` is not used: every run creates its own under `ralph/`"));
     }
     draft.body = format!("# {}\n", escape_block_start(&title));
     draft.title = title;
@@ -137,7 +137,7 @@ fn add_story(story: &Value, number: usize, draft: &mut TaskDraft) {
     draft.items.push(DraftItem { id, words: title, claimed, proofs });
 }
 
-/// Returns what names it, and the field that did.
+/// Returns the title and the field that it came from.
 fn title(fields: &Map<String, Value>) -> Option<(&'static str, String)> {
     TITLE_KEYS.into_iter().find_map(|key| {
         let title = fields.get(key).and_then(Value::as_str).map(one_line)?;
@@ -146,12 +146,12 @@ fn title(fields: &Map<String, Value>) -> Option<(&'static str, String)> {
     })
 }
 
-/// Keeps an ID that a box can have, or gives one by its number.
+/// Keeps an ID that is valid for a box, or else assigns one by number.
 fn story_id(asked: &str, number: usize, others: &[DraftItem]) -> String {
     let taken = |id: &str| others.iter().any(|item| item.id == id);
     let upper = asked.to_ascii_uppercase();
     let usable = [asked, upper.as_str()].into_iter().find(|id| is_box_id(id) && !taken(id));
-    // One more than there are others is always free.
+    // Among one more candidate than there are other items, one is always free.
     let numbers = number..=number + others.len();
     let numbered = || numbers.map(|number| format!("S-{number}")).find(|id| !taken(id)).unwrap_or_default();
     usable.map_or_else(numbered, str::to_owned)
@@ -170,7 +170,7 @@ fn is_claimed(fields: &Map<String, Value>) -> bool {
     })
 }
 
-/// Returns the checks a field names.
+/// Returns the check commands that a field names.
 fn commands_of(key: &str, value: &Value) -> Vec<String> {
     const MOST: usize = 5;
     let mut found = Vec::new();
@@ -196,7 +196,7 @@ fn commands_of(key: &str, value: &Value) -> Vec<String> {
     found
 }
 
-/// All words of a value in one line.
+/// Joins all text of a value into one line.
 fn value_text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

@@ -1,4 +1,4 @@
-//! How a repository is tested, and what said so.
+//! Detects how a repository is tested, and records the evidence.
 
 use serde::Serialize;
 
@@ -6,32 +6,32 @@ use super::project::{ProjectFiles, ProjectFolder};
 use super::{languages, make_target, node, python};
 use crate::text;
 
-/// How many folders below the top are joined into one command.
+/// The maximum number of subfolders whose commands are joined into one.
 const MAX_FOLDERS: usize = 6;
 
-/// One way a part of the repository is tested.
+/// The test command of one part of the repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TestStack {
     pub name: &'static str,
-    /// The folder it stands in; empty for the top.
+    /// The folder it is in; empty for the root.
     pub folder: String,
     pub command: String,
-    /// The files and words that said so.
+    /// The files and entries that it was derived from.
     pub because: String,
 }
 
-/// What the files of a repository say about its tests.
+/// What the files of a repository show about its tests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct TestDetection {
-    /// Every stack that has tests, the top first.
+    /// Every stack that has tests, the root first.
     pub stacks: Vec<TestStack>,
-    /// The one command that runs them.
+    /// The one command that runs all of them.
     pub test_command: Option<String>,
-    /// What a person should know about the choice.
+    /// Remarks for the user about the choice.
     pub remarks: Vec<String>,
 }
 
-/// A stack without tests, or with them.
+/// A detected language, with or without tests.
 #[derive(Debug)]
 pub(super) enum LanguageTests {
     Tests {
@@ -39,14 +39,14 @@ pub(super) enum LanguageTests {
         command: String,
         because: String,
     },
-    /// It is there, but nothing says how it is tested.
+    /// The language is present, but nothing shows how it is tested.
     Untested {
         name: &'static str,
         why: String,
     },
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "it is what a judge answers with")]
+#[expect(clippy::unnecessary_wraps, reason = "matches the return type of a detector")]
 pub(super) fn with_tests(
     name: &'static str,
     command: impl Into<String>,
@@ -55,7 +55,7 @@ pub(super) fn with_tests(
     Some(LanguageTests::Tests { name, command: command.into(), because: because.into() })
 }
 
-/// What can tell one language from its files. At the top it may speak for the whole repository.
+/// Detects one language from its files. A match at the root may cover the whole repository.
 type LanguageDetector = fn(&ProjectFolder<'_>) -> Option<LanguageTests>;
 
 const LANGUAGES: [LanguageDetector; 9] = [
@@ -70,21 +70,21 @@ const LANGUAGES: [LanguageDetector; 9] = [
     languages::php,
 ];
 
-/// Tells how a repository is tested.
+/// Detects how a repository is tested.
 ///
-/// A language found at the top speaks for the whole repository; one that is only found further down is tested there.
-/// Where there are several, the project's own `make test` or `just test` is taken, if it has one: it is how people joined
-/// them.
+/// A language found at the root covers the whole repository; one that is only found in a subfolder is tested there.
+/// When there are several, the project's own `make test` or `just test` is preferred, because that is how its
+/// developers combined them.
 pub fn detect(project: &ProjectFiles) -> TestDetection {
     let mut found = TestDetection::default();
     let top = project.folder_at("");
-    for judge in LANGUAGES.into_iter().chain([languages::elixir as LanguageDetector]) {
-        match judge(&top) {
+    for detector in LANGUAGES.into_iter().chain([languages::elixir as LanguageDetector]) {
+        match detector(&top) {
             Some(seen @ LanguageTests::Tests { .. }) => found.add("", seen),
             seen => {
                 let before = found.stacks.len();
-                found.detect_in_subfolders(project, judge);
-                // A manifest at the top that only brings tools is nothing to speak of when the tests are further down.
+                found.detect_in_subfolders(project, detector);
+                // A root manifest that only installs tools is not worth a remark when the tests are in subfolders.
                 if let Some(seen) = seen.filter(|_| found.stacks.len() == before) {
                     found.add("", seen);
                 }
@@ -101,9 +101,9 @@ pub fn detect(project: &ProjectFiles) -> TestDetection {
             let name = own.command.clone();
             let chosen = if let [one] = stacks { one.clone() } else { name.clone() };
             if stacks.len() == 1 {
-                found.remarks.push(format!("put `{name}` in instead if it does more than `{chosen}`"));
+                found.remarks.push(format!("use `{name}` instead if it does more than `{chosen}`"));
             } else if stacks.len() > 1 {
-                found.remarks.push(format!("`{name}` was taken for all of them: {}", own.because));
+                found.remarks.push(format!("`{name}` is used for all of them: {}", own.because));
             }
             found.stacks.push(own);
             Some(chosen)
@@ -126,8 +126,8 @@ impl TestDetection {
         }
     }
 
-    /// Looks for a language in the folders below the top; one that was found is not looked for below itself.
-    fn detect_in_subfolders(&mut self, project: &ProjectFiles, judge: LanguageDetector) {
+    /// Searches the folders below the root for a language, but not below a folder where it was found.
+    fn detect_in_subfolders(&mut self, project: &ProjectFiles, detector: LanguageDetector) {
         let mut covered: Vec<&str> = Vec::new();
         let mut left_out: Vec<&str> = Vec::new();
         let mut name = "";
@@ -136,10 +136,10 @@ impl TestDetection {
             if covered.iter().any(inside) {
                 continue;
             }
-            let Some(seen) = judge(&project.folder_at(folder)) else { continue };
+            let Some(seen) = detector(&project.folder_at(folder)) else { continue };
             covered.push(folder);
-            if let LanguageTests::Tests { name: told, .. } = &seen {
-                name = told;
+            if let LanguageTests::Tests { name: found_name, .. } = &seen {
+                name = found_name;
                 if !is_shell_safe(folder) || self.stacks.len() >= MAX_FOLDERS {
                     left_out.push(folder);
                     continue;
@@ -155,7 +155,7 @@ impl TestDetection {
     }
 }
 
-/// Whether a folder's name can stand in a command and in YAML as it is.
+/// Returns whether a folder's name needs no quoting in a shell command or in YAML.
 fn is_shell_safe(folder: &str) -> bool {
     !folder.starts_with('-')
         && folder.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/'))
@@ -182,7 +182,7 @@ mod tests {
     const TESTED: &str = r#"{"scripts": {"test": "vitest run"}}"#;
 
     #[test]
-    fn alone() {
+    fn single_languages() {
         check(&[("README.md", "")], None);
         check(&[("Cargo.toml", "[package]\n"), ("tests/fixtures/package.json", TESTED)], Some("cargo test"));
         check(&[("Makefile", "all:\n\ncheck: all\n")], Some("make check"));
@@ -190,25 +190,25 @@ mod tests {
     }
 
     #[test]
-    fn several_at_once() {
+    fn several_languages() {
         let both = [("Cargo.toml", ""), ("package.json", TESTED)];
         check(&both, Some("cargo test && npm test"));
         check(&[both[0], both[1], ("Makefile", "test:\n")], Some("make test"));
-        // One language and a Makefile: the language says more exactly what is run.
+        // One language and a Makefile: the language's command is more specific.
         check(&[both[0], ("Makefile", "test:\n")], Some("cargo test"));
         check(&[("Cargo.toml", ""), ("web/package.json", TESTED)], Some("cargo test && (cd web && npm test)"));
         check(
             &[("services/api/go.mod", ""), ("services/web/package.json", TESTED)],
             Some("(cd services/web && npm test) && (cd services/api && go test ./...)"),
         );
-        // What lies below a project of its kind belongs to it.
+        // Folders below a project of the same language belong to that project.
         check(&[("a/package.json", TESTED), ("a/b/package.json", TESTED)], Some("(cd a && npm test)"));
         check(&[("package.json", TESTED), ("client/package.json", TESTED)], Some("npm test"));
         check(&[("package.json", "{}"), ("client/package.json", TESTED)], Some("(cd client && npm test)"));
     }
 
     #[test]
-    fn folders_that_cannot_be_written_down() {
+    fn folders_that_need_quoting_are_left_out() {
         let found = detect(&project(&[("it's mine/go.mod", ""), ("ok/go.mod", "")]));
         assert_eq!(found.test_command.as_deref(), Some("(cd ok && go test ./...)"));
         assert_eq!(found.remarks, ["Go in it's mine is not part of the command"]);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_tested_is_told() {
+    fn untested_languages_are_reported() {
         let found = detect(&project(&[("package.json", "{\"name\": \"x\"}")]));
         assert_eq!(found.test_command, None);
         assert_eq!(found.remarks, ["Node: package.json has no script `test`"]);

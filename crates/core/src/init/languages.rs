@@ -1,4 +1,4 @@
-//! The languages whose manifest alone says how tests are run.
+//! The languages whose manifest alone shows how tests are run.
 
 use super::detect::{LanguageTests, with_tests};
 use super::project::ProjectFolder;
@@ -9,7 +9,7 @@ pub(super) fn rust(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
     }
     let manifest = place.text("Cargo.toml").and_then(|text| text.parse::<toml::Table>().ok()).unwrap_or_default();
     match (manifest.contains_key("workspace"), manifest.contains_key("package")) {
-        // Without `--workspace` only the package at the top is tested.
+        // Without `--workspace` only the root package is tested.
         (true, true) => with_tests("Rust", "cargo test --workspace", "Cargo.toml is a package and a workspace"),
         (true, false) => with_tests("Rust", "cargo test", "Cargo.toml is a workspace"),
         _ => with_tests("Rust", "cargo test", "Cargo.toml"),
@@ -19,7 +19,7 @@ pub(super) fn rust(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
 pub(super) fn go(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
     const MOST: usize = 20;
     if let Some(text) = place.text("go.work") {
-        // At the top of a workspace `./...` is no package: each module is named.
+        // At the root of a workspace `./...` matches no package, so each module is named.
         let modules = go_uses(text);
         if !modules.is_empty() && modules.len() <= MOST {
             let paths: Vec<String> = modules.iter().map(|module| format!("{module}/...")).collect();

@@ -1,4 +1,4 @@
-//! The project's own word for its tests: a target of `make`, a recipe of `just`.
+//! Finds the project's own test target: a target of `make` or a recipe of `just`.
 
 use super::detect::TestStack;
 use super::project::ProjectFolder;
@@ -27,7 +27,7 @@ pub(super) fn test_target(place: &ProjectFolder<'_>) -> Option<TestStack> {
     None
 }
 
-/// `test: build`, `lint test:`; not `test := x`, not a line of a recipe.
+/// Matches `test: build` and `lint test:`; not `test := x`, not a recipe line.
 fn is_make_rule(line: &str, target: &str) -> bool {
     let Some((targets, rest)) = line.split_once(':') else { return false };
     !line.starts_with(['\t', '#'])
@@ -35,7 +35,7 @@ fn is_make_rule(line: &str, target: &str) -> bool {
         && targets.split_whitespace().any(|word| word == target)
 }
 
-/// `test:`, `@test *args: build`; one that must be given something is of no use here.
+/// Matches `test:` and `@test *args: build`; a recipe with required parameters cannot be used.
 fn is_just_recipe(line: &str, target: &str) -> bool {
     let Some((head, rest)) = line.split_once(':') else { return false };
     let mut words = head.trim_start_matches('@').split_whitespace();

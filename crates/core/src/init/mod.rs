@@ -1,6 +1,7 @@
-//! A first task file for a repository: what its files say about how it is tested, and the task that is written then.
+//! Writes a first task file for a repository, based on what its files show about how it is tested.
 //!
-//! Nothing here reads a file: the caller brings the names of the files and the few texts that [`wanted`] asks for.
+//! Nothing here reads a file: the caller provides the names of the files, and the text of those for which
+//! [`is_relevant_file`] returns true.
 
 mod detect;
 mod languages;

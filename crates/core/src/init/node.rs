@@ -1,4 +1,4 @@
-//! JavaScript and TypeScript: which script of `package.json` runs the tests, and which program runs scripts.
+//! JavaScript and TypeScript: which script of `package.json` runs the tests, and which package manager runs scripts.
 
 use serde_json::{Map, Value};
 
@@ -17,25 +17,25 @@ pub(super) fn node(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
     else {
         return untested("package.json is not a JSON object");
     };
-    let (manager, told_by) = package_manager(place, &manifest);
+    let (manager, evidence) = package_manager(place, &manifest);
     match test_script(&manifest) {
         TestScript::Named { name, line } => {
             let line = text::first_line(line, 80);
-            let because = format!("package.json has the script `{name}` ({line}), {told_by}");
+            let because = format!("package.json has the script `{name}` ({line}), {evidence}");
             let command = match name {
                 "test" if manager == "bun" => "bun run test".to_owned(),
                 "test" => format!("{manager} test"),
                 name => format!("{manager} run {name}"),
             };
-            // What waits for keys on a terminal ends by itself when it is told that nobody is there.
+            // A watcher that waits for keys on a terminal exits by itself when `CI` is set.
             let command = if line.contains("react-scripts test") { format!("CI=true {command}") } else { command };
             with_tests(NAME, command, because)
         }
         TestScript::Watches => {
-            untested("the script `test` watches and never ends; add one that runs once, such as `test:ci`")
+            untested("the script `test` watches and never exits; add one that runs once, such as `test:ci`")
         }
         TestScript::Missing => match workspace_test_command(place, &manifest, manager) {
-            Some((command, seen)) => with_tests(NAME, command, format!("{seen}, {told_by}")),
+            Some((command, seen)) => with_tests(NAME, command, format!("{seen}, {evidence}")),
             None => untested("package.json has no script `test`"),
         },
     }
@@ -51,7 +51,7 @@ enum TestScript<'a> {
 fn test_script(manifest: &Map<String, Value>) -> TestScript<'_> {
     let scripts = manifest.get("scripts").and_then(Value::as_object);
     let line = |name: &str| scripts.and_then(|scripts| scripts.get(name)).and_then(Value::as_str);
-    // What `npm init` writes into every new package is no test.
+    // The placeholder that `npm init` writes into every new package is not a test.
     let real = |line: &&str| !line.trim().is_empty() && !line.contains("no test specified");
     let ends = |line: &&str| {
         line.split_whitespace().all(|word| !matches!(word, "--watch" | "--watchAll" | "--watch=true" | "watch"))
@@ -65,7 +65,7 @@ fn test_script(manifest: &Map<String, Value>) -> TestScript<'_> {
     if line("test").as_ref().is_some_and(real) { TestScript::Watches } else { TestScript::Missing }
 }
 
-/// Tells which program runs scripts here, and what said so.
+/// Returns which package manager runs scripts here, and the evidence for it.
 fn package_manager(place: &ProjectFolder<'_>, manifest: &Map<String, Value>) -> (&'static str, String) {
     let wished = manifest.get("packageManager").and_then(Value::as_str).unwrap_or_default();
     for name in ["pnpm", "yarn", "bun", "npm"] {
@@ -84,7 +84,7 @@ fn package_manager(place: &ProjectFolder<'_>, manifest: &Map<String, Value>) -> 
     ];
     match locks.into_iter().find(|(lock, _)| place.has(lock)) {
         Some((lock, name)) => (name, lock.to_owned()),
-        None => ("npm", "no lock file of another program".to_owned()),
+        None => ("npm", "no lock file of another package manager".to_owned()),
     }
 }
 
@@ -169,7 +169,7 @@ mod tests {
         check("{}", &[member, ("pnpm-workspace.yaml", "")], Some("pnpm -r test"));
         check("{}", &[member, ("turbo.json", "{}")], Some("npx turbo run test"));
         check(top, &[member, ("bun.lock", "")], Some("bun run --filter '*' test"));
-        // A script at the top is how the project itself tests all of it.
+        // A root script is how the project itself tests everything.
         check(r#"{"workspaces": ["packages/*"], "scripts": {"test": "turbo test"}}"#, &[member], Some("npm test"));
     }
 }

@@ -1,11 +1,11 @@
-//! What is known of a repository: the names of its files, and the texts of a few.
+//! The known files of a repository: their names, and the text of a few.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most files that are looked at; a repository that says how it is tested says so near its top.
+/// The maximum number of files examined; test configuration is near the root of a repository.
 pub const MAX_FILES: usize = 20_000;
 
-/// The files whose text says something about tests.
+/// The files whose text is relevant to tests.
 const RELEVANT_FILES: [&str; 22] = [
     "Cargo.toml",
     "GNUmakefile",
@@ -31,7 +31,7 @@ const RELEVANT_FILES: [&str; 22] = [
     "tox.ini",
 ];
 
-/// Folders that hold what others wrote, what a build left, or what tests are fed with.
+/// Folders that hold third-party code, build output or test fixtures.
 const IGNORED_FOLDERS: [&str; 24] = [
     "__pycache__",
     "benches",
@@ -59,31 +59,31 @@ const IGNORED_FOLDERS: [&str; 24] = [
     "virtualenv",
 ];
 
-/// Tells whether the text of a file of this name should be brought along.
+/// Returns whether the caller should load the text of a file of this name.
 pub fn is_relevant_file(name: &str) -> bool {
     RELEVANT_FILES.contains(&name)
 }
 
-/// Tells whether projects in a folder of this name are not the repository's own.
+/// Returns whether projects in a folder of this name are not the repository's own.
 pub fn is_ignored_folder(folder: &str) -> bool {
     folder.starts_with('.') || IGNORED_FOLDERS.contains(&folder)
 }
 
-/// The files of a repository by their paths from its top, folders joined with `/`; three levels are enough.
+/// The files of a repository by path from its root, folders joined with `/`; three levels are enough.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProjectFiles {
     pub files: BTreeSet<String>,
-    /// The texts of those that are [`wanted`].
+    /// The texts of those for which [`is_relevant_file`] returns true.
     pub texts: BTreeMap<String, String>,
 }
 
 impl ProjectFiles {
-    /// Looks at one folder of it; the empty path is the top.
+    /// Returns a view of one folder; the empty path is the root.
     pub(super) fn folder_at<'a>(&'a self, folder: &'a str) -> ProjectFolder<'a> {
         ProjectFolder { project: self, folder }
     }
 
-    /// Returns the folders that may hold a project of their own, nearest first, then by name; the top is not among them.
+    /// Returns the folders that may hold a project of their own, nearest first, then by name, without the root.
     pub(super) fn folders(&self) -> Vec<&str> {
         let mut folders = BTreeSet::new();
         for path in &self.files {
@@ -121,7 +121,7 @@ impl<'a> ProjectFolder<'a> {
         self.project.files.contains(&self.path(name))
     }
 
-    /// Returns the first of these that is there.
+    /// Returns the first of these that exists.
     pub(super) fn first_present(&self, names: &[&'static str]) -> Option<&'static str> {
         names.iter().copied().find(|name| self.has(name))
     }
@@ -130,12 +130,12 @@ impl<'a> ProjectFolder<'a> {
         self.project.texts.get(&self.path(name)).map(String::as_str)
     }
 
-    /// Returns the files of this very folder whose names end so, sorted.
+    /// Returns the files directly in this folder whose names end with `end`, sorted.
     pub(super) fn files_ending(&self, end: &str) -> Vec<&'a str> {
         self.paths_below("").filter(|name| !name.contains('/') && name.ends_with(end)).collect()
     }
 
-    /// Returns the paths below a folder of this place (`tests/`, or nothing for all), seen from this place.
+    /// Returns the paths below a subfolder (`tests/`, or nothing for all), relative to this folder.
     pub(super) fn paths_below(&self, within: &str) -> impl Iterator<Item = &'a str> + use<'a> {
         let start = self.path("");
         let prefix = format!("{start}{within}");

@@ -1,4 +1,4 @@
-//! Python: what runs the tests, and what brings the packages they need.
+//! Python: which command runs the tests, and which program provides the packages they need.
 
 use super::detect::{LanguageTests, with_tests};
 use super::project::ProjectFolder;
@@ -27,7 +27,7 @@ pub(super) fn python(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
         let command = if prefix.is_empty() { "python3 -m pytest" } else { "pytest" };
         return run(command, &seen);
     }
-    // These two bring packages themselves.
+    // These two install packages themselves.
     if place.has("tox.ini") {
         return with_tests("Python", "tox", "tox.ini");
     }
@@ -39,11 +39,13 @@ pub(super) fn python(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
     }
     match tests_folder(place) {
         Some(folder) => run(&format!("{python} -m unittest discover -s {folder}"), &format!("{manifest}, {folder}/")),
-        None => Some(LanguageTests::Untested { name: "Python", why: format!("{manifest} is there, but no tests are") }),
+        None => {
+            Some(LanguageTests::Untested { name: "Python", why: format!("{manifest} exists, but there are no tests") })
+        }
     }
 }
 
-/// What says that the tests are pytest's.
+/// Returns the evidence that the tests use pytest.
 fn pytest_evidence(place: &ProjectFolder<'_>) -> Option<String> {
     if let Some(seen) = place.first_present(&["pytest.ini", "conftest.py", "tests/conftest.py", "test/conftest.py"]) {
         return Some(seen.to_owned());
@@ -60,11 +62,11 @@ fn pytest_evidence(place: &ProjectFolder<'_>) -> Option<String> {
             .find_map(|name| speaks(name, "pytest"))
             .map(|name| format!("{name} names pytest"))
     };
-    // With tox the word stands in every `tox.ini`, so that alone says nothing.
+    // Every `tox.ini` mentions pytest, so with tox the word alone is no evidence.
     named.or_else(needed)
 }
 
-/// Which program brings the packages, and what said so.
+/// Returns which program provides the packages, and the evidence for it.
 fn package_runner(place: &ProjectFolder<'_>) -> (&'static str, Option<&'static str>) {
     let locks = [
         ("uv.lock", "uv run "),

@@ -1,11 +1,11 @@
-//! The task file that is written.
+//! Writes the first task file.
 
 use std::fmt::Write as _;
 
 use super::detect::TestDetection;
 use crate::text;
 
-/// What kind of task is written.
+/// The kinds of task file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskTemplate {
     Minimal,
@@ -13,7 +13,8 @@ pub enum TaskTemplate {
     Bugfix,
 }
 
-/// Writes the task file. It is ready to be linted: what is left to say is said in it, or is one finding of the linter.
+/// Writes the task file. It lints cleanly, except for a test command that could not be detected; the user fills in the
+/// rest.
 pub fn render_task(template: TaskTemplate, task_id: &str, found: &TestDetection) -> String {
     let mut front = format!("---\ntask_id: {task_id}\n\n");
     for stack in &found.stacks {
@@ -25,13 +26,13 @@ pub fn render_task(template: TaskTemplate, task_id: &str, found: &TestDetection)
     }
     match &found.test_command {
         Some(command) => {
-            push_comment(&mut front, "The one command whose success is needed for success.");
+            push_comment(&mut front, "The command that must succeed for the task to succeed.");
             writeln!(front, "test_command: {}", yaml_string(command)).expect("writing to a String cannot fail");
         }
         None => {
             push_comment(
                 &mut front,
-                "Nothing here says how the project is tested. Put in the one command that must succeed:",
+                "Nothing here shows how the project is tested. Add the command that must succeed:",
             );
             push_comment(&mut front, "test_command: \"sh tests/all.sh\"");
         }
@@ -49,19 +50,19 @@ pub fn render_task(template: TaskTemplate, task_id: &str, found: &TestDetection)
     format!("{front}\n{}{PROTECTED}---\n\n# {title}\n\n{boxes}", default_limits())
 }
 
-/// The limits every task must have, with what they mean.
+/// Returns the limits every task must have, with comments that explain them.
 pub(crate) fn default_limits() -> &'static str {
     "# Hard stops. The run ends when the first is reached.\n\
      max_iterations: 30\nmax_wall_time_minutes: 120\nmax_cost_usd_estimate: 10\n"
 }
 
-/// Writes a text as a YAML string, whatever is in it.
+/// Writes any text as a YAML string.
 pub(crate) fn yaml_string(text: &str) -> String {
-    // JSON's strings are YAML's double-quoted ones.
+    // JSON strings are valid double-quoted YAML strings.
     serde_json::Value::String(text.to_owned()).to_string()
 }
 
-/// Writes one line of YAML that says nothing to a program.
+/// Writes one YAML comment line.
 fn push_comment(out: &mut String, words: &str) {
     let words = text::strip_control(words).split_whitespace().collect::<Vec<_>>().join(" ");
     writeln!(out, "# {words}").expect("writing to a String cannot fail");
@@ -112,7 +113,7 @@ mod tests {
     use super::*;
     use crate::lint::{LintContext, LintRule, lint};
 
-    /// The rules a written file breaks, in a repository that holds nothing else.
+    /// Returns the rules a written file breaks, in a repository that holds nothing else.
     fn rules(template: TaskTemplate, project: &ProjectFiles) -> Vec<LintRule> {
         let text = render_task(template, "task-001", &detect(project));
         let context = LintContext { files: Some(BTreeSet::new()), ..LintContext::default() };
@@ -128,7 +129,7 @@ mod tests {
         ]);
         for template in [TaskTemplate::Minimal, TaskTemplate::Feature, TaskTemplate::Bugfix] {
             assert_eq!(rules(template, &known), [], "{template:?}");
-            // What nobody can know is the one thing the linter asks for.
+            // The linter asks only for what nobody but the user can know.
             assert_eq!(rules(template, &ProjectFiles::default()), [LintRule::NoTestCommand], "{template:?}");
         }
     }
@@ -142,8 +143,8 @@ mod tests {
 
         # Rust: `cargo test` (Cargo.toml)
         # Make: `make test` (Makefile has `test`)
-        # put `make test` in instead if it does more than `cargo test`
-        # The one command whose success is needed for success.
+        # use `make test` instead if it does more than `cargo test`
+        # The command that must succeed for the task to succeed.
         test_command: "cargo test"
 
         # Hard stops. The run ends when the first is reached.

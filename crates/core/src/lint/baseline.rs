@@ -1,11 +1,11 @@
-//! Red first: what the proofs said on the base commit, before anything was spent.
+//! Checks the results of the proofs on the base commit (red-first), before anything is spent.
 //!
-//! A gate (`test_command`, `verify_commands`) that passes on the base is the normal state of a healthy project, so it is
-//! no finding as long as something else is red. A box whose own proof passes already is `vacuous`: doing nothing would
-//! satisfy it. When nothing at all is red, a run could prove nothing, and that is an error.
+//! A gate (`test_command`, `verify_commands`) that passes on the base is the normal state of a healthy project, so it
+//! is not a finding as long as something else is red. A box whose own proof already passes is `vacuous`: doing nothing
+//! would satisfy it. When nothing at all is red, a run could prove nothing, and that is an error.
 //!
-//! A proof that can never pass inside the run (its program or its host is missing) is an error too; an unsteady or slow
-//! one is a warning, because a person may have reasons.
+//! A proof that can never pass inside the run (its program or its host is missing) is an error too; an unsteady or
+//! slow one is only a warning, because the author may have reasons.
 
 use std::collections::BTreeSet;
 
@@ -15,22 +15,22 @@ use super::finding::{LintFinding, LintRule, Severity};
 use super::shell_command;
 use crate::text;
 
-/// The ID of the check of `test_command`.
+/// The ID of the check that runs `test_command`.
 pub const TEST_CHECK: &str = "test";
-/// The start of the IDs of `verify_commands`: `verify-1`, `verify-2`…
+/// The prefix of the IDs of `verify_commands`: `verify-1`, `verify-2`…
 pub const VERIFY_CHECK: &str = "verify-";
 
-/// The other way to give a sandbox a program.
+/// The alternative way to give a sandbox a program.
 const IMAGE: &str = "or name an image that has it: `sandbox_image: oci:DIR`";
 
-/// One proof and what it said on the base commit.
+/// One proof and its results on the base commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaselineCheck {
     /// `test`, `verify-1`… or the ID of the box.
     pub id: String,
     pub command: String,
     pub runs: Vec<BaselineRun>,
-    /// The hosts the policy refused while it ran.
+    /// The hosts that the policy refused while it ran.
     #[serde(default)]
     pub denied_hosts: Vec<String>,
 }
@@ -70,7 +70,7 @@ impl BaselineCheck {
     }
 }
 
-/// Judges the results of the proofs on the base commit.
+/// Checks the results of the proofs on the base commit.
 pub fn lint_baseline(checks: &[BaselineCheck]) -> Vec<LintFinding> {
     let mut found = Vec::new();
     for check in checks {
@@ -105,32 +105,33 @@ fn excerpt(text: &str) -> String {
     text::strip_control(text::first_line(text, 60))
 }
 
-/// What keeps a red check from ever getting green.
+/// Returns the finding for a red check that can never turn green.
 fn blocker_finding(check: &BaselineCheck) -> Option<LintFinding> {
     if check.is_green() {
         return None;
     }
     let lacking = missing_tool_finding(check);
     match denied_host_finding(check) {
-        // A program that asks for news of itself fails for other reasons.
+        // A program that only checks for its own updates fails for other reasons.
         Some(host) if host.severity == Severity::Warning => lacking.or(Some(host)),
         Some(host) => Some(host),
         None => lacking,
     }
 }
 
-/// A host that the command or its complaint names is needed; any other one was asked for, and that is all that is known.
+/// Reports a refused host. A host named in the command or in its error output is needed; any other host was merely
+/// contacted, so it is only a warning.
 fn denied_host_finding(check: &BaselineCheck) -> Option<LintFinding> {
-    let said = |host: &String| {
+    let is_mentioned = |host: &String| {
         check.command.contains(host.as_str()) || check.runs.iter().any(|run| run.stderr_tail.contains(host.as_str()))
     };
-    let named = check.denied_hosts.iter().find(|host| said(host));
+    let named = check.denied_hosts.iter().find(|host| is_mentioned(host));
     let (host, severity) = match named {
         Some(host) => (host, Severity::Error),
         None => (check.denied_hosts.first()?, Severity::Warning),
     };
     let (id, host) = (excerpt(&check.id), excerpt(host));
-    let word = if severity == Severity::Error { "needs" } else { "asked for" };
+    let word = if severity == Severity::Error { "needs" } else { "tried to reach" };
     let message = format!("the proof of `{id}` {word} the host `{host}`, which the policy denies");
     let fix = format!("allow it with `--allow-host {host}`, or use a proof that needs no network");
     Some(LintFinding { severity, ..LintFinding::error(LintRule::DeniedHost, None, message, fix) })
@@ -139,7 +140,7 @@ fn denied_host_finding(check: &BaselineCheck) -> Option<LintFinding> {
 fn missing_tool_finding(check: &BaselineCheck) -> Option<LintFinding> {
     let id = excerpt(&check.id);
     let tool = check.runs.iter().find_map(|run| missing_tool(&check.command, run))?;
-    // A path that is not there yet is work to be done, not a program to install.
+    // A path that does not exist yet is work to be done, not a program to install.
     if tool.contains('/') {
         return None;
     }
@@ -169,23 +170,23 @@ fn unstable_finding(check: &BaselineCheck) -> Option<LintFinding> {
         LintFinding::warning(
             LintRule::Slow,
             None,
-            format!("the proof of `{id}` did not end in its time: `{command}`"),
+            format!("the proof of `{id}` timed out: `{command}`"),
             "make it shorter, or raise `proof_timeout_s`",
         )
     })
 }
 
-/// Returns the program a shell could not find, from its exit code and its words.
+/// Returns the program a shell could not find, from its exit code and its output.
 fn missing_tool(command: &str, run: &BaselineRun) -> Option<String> {
     if run.code == 0 || run.timed_out {
         return None;
     }
-    let said = run.stderr_tail.lines().rev().take(50).find_map(missing_tool_in_line);
+    let reported = run.stderr_tail.lines().rev().take(50).find_map(missing_tool_in_line);
     let first = || shell_command::programs(command).into_iter().next();
-    said.or_else(|| (run.code == 127).then(first).flatten()).filter(|tool| !tool.is_empty() && tool.len() <= 100)
+    reported.or_else(|| (run.code == 127).then(first).flatten()).filter(|tool| !tool.is_empty() && tool.len() <= 100)
 }
 
-/// Reads the line a shell (`sh`, `bash`, `zsh`, `fish`), `env` or `exec` writes about a program it did not find.
+/// Parses the line that a shell (`sh`, `bash`, `zsh`, `fish`), `env` or `exec` writes about a program it did not find.
 fn missing_tool_in_line(line: &str) -> Option<String> {
     let line = line.trim().trim_end_matches('.');
     let name = if let Some((_, name)) = line.split_once("command not found: ") {
@@ -193,7 +194,7 @@ fn missing_tool_in_line(line: &str) -> Option<String> {
     } else if let Some(before) = line.strip_suffix(": command not found") {
         before.rsplit(": ").next()?
     } else if let Some(before) = line.strip_suffix(": not found") {
-        // Only `sh: 1: tool: not found`: other programs say "not found" about everything.
+        // Only `sh: 1: tool: not found`: other programs write "not found" about everything.
         let (shell, name) = before.rsplit_once(": ")?;
         shell.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/').then_some(())?;
         shell.rsplit(": ").next().filter(|n| n.trim_start_matches("line ").bytes().all(|b| b.is_ascii_digit()))?;
@@ -209,7 +210,7 @@ fn missing_tool_in_line(line: &str) -> Option<String> {
     (!name.is_empty() && !name.contains(char::is_whitespace)).then(|| name.to_owned())
 }
 
-/// Returns the Debian package that brings a program, where its name could be one.
+/// Returns the Debian package that provides a program, if its name could be a package name.
 fn debian_package(tool: &str) -> Option<&str> {
     let package = match tool {
         "rg" => "ripgrep",
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn green_before_the_work() {
+    fn proofs_that_pass_before_any_work() {
         use Severity::{Error, Warning};
         check(&[], &[]);
         check(&[red("test"), red("M1.1")], &[]);
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn unsteady_and_slow() {
+    fn unsteady_and_slow_proofs_are_warnings() {
         let flaky = check_of("M1.1", "npm test", vec![run(0, ""), run(1, ""), run(0, "")]);
         check(
             &[flaky],
@@ -292,7 +293,7 @@ mod tests {
         let slow = BaselineRun { code: -1, timed_out: true, stderr_tail: String::new() };
         check(
             &[check_of("M1.1", "npm test", vec![slow])],
-            &[(LintRule::Slow, Severity::Warning, "the proof of `M1.1` did not end in its time: `npm test`")],
+            &[(LintRule::Slow, Severity::Warning, "the proof of `M1.1` timed out: `npm test`")],
         );
     }
 
@@ -314,10 +315,10 @@ mod tests {
         assert_eq!(lint_baseline(&[named])[0].severity, Severity::Error);
         let passed_anyway = BaselineCheck { denied_hosts: host(), ..green("test") };
         check(&[passed_anyway, red("M1.1")], &[]);
-        // It may have looked for a newer version of itself.
+        // The proof may have checked for an update of its own program.
         let asked = BaselineCheck { denied_hosts: host(), ..red("test") };
-        let told = "the proof of `test` asked for the host `registry.npmjs.org`, which the policy denies";
-        check(&[asked], &[(LintRule::DeniedHost, Severity::Warning, told)]);
+        let message = "the proof of `test` tried to reach the host `registry.npmjs.org`, which the policy denies";
+        check(&[asked], &[(LintRule::DeniedHost, Severity::Warning, message)]);
     }
 
     #[track_caller]

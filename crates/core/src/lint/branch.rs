@@ -1,6 +1,6 @@
-//! Which branches a task may ask for.
+//! Checks which branches a task may ask for.
 
-/// What is wrong with a branch name.
+/// The reasons why a branch name is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BranchFlaw {
     /// It is not below `ralph/`.
@@ -9,7 +9,7 @@ pub enum BranchFlaw {
     NotARef,
 }
 
-/// Returns why a task run could not push this branch, if so.
+/// Returns why a run could not push this branch, if there is a reason.
 pub fn branch_flaw(name: &str) -> Option<BranchFlaw> {
     if !is_ref(name) {
         return Some(BranchFlaw::NotARef);
@@ -17,7 +17,7 @@ pub fn branch_flaw(name: &str) -> Option<BranchFlaw> {
     (!name.starts_with("ralph/")).then_some(BranchFlaw::OutsideRalph)
 }
 
-/// Follows `git check-ref-format --branch`, with a length that still fits a file name.
+/// Follows `git check-ref-format --branch`, with a maximum length that still fits a file name.
 pub(super) fn is_ref(name: &str) -> bool {
     let illegal = |c: char| c.is_control() || matches!(c, ' ' | '~' | '^' | ':' | '?' | '*' | '[' | '\\');
     let part = |part: &str| {

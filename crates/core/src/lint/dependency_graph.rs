@@ -1,12 +1,13 @@
-//! Cycles among issues that wait for each other.
+//! Finds cycles among issues that depend on each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the first cycle, starting and ending with the same issue; none if every issue can be reached in some order.
+/// Returns the first cycle, starting and ending with the same issue, or `None` if the issues can be ordered.
 pub fn dependency_cycle(graph: &BTreeMap<u64, Vec<u64>>) -> Option<Vec<u64>> {
     let mut finished = BTreeSet::new();
     for root in graph.keys() {
-        // The path holds each open issue with the place in its list; its own stack, because a chain may be long.
+        // The path holds each open issue with the position in its list. It is an explicit stack because a chain may be
+        // long.
         let mut path: Vec<(u64, usize)> = vec![(*root, 0)];
         let mut open = BTreeSet::from([*root]);
         while let Some((issue, at)) = path.last_mut() {
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn long_chains_fit() {
+    fn long_chains_do_not_overflow_the_stack() {
         let mut graph: BTreeMap<u64, Vec<u64>> = (0..100_000).map(|n| (n, vec![n + 1])).collect();
         assert_eq!(dependency_cycle(&graph), None);
         graph.insert(100_000, vec![0]);

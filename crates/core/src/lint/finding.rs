@@ -1,4 +1,4 @@
-//! What the linter says: a rule, how bad it is, where, one sentence, one fix.
+//! The linter's findings: a rule, a severity, a place, one sentence, one fix.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::span::Span;
 pub struct LintFinding {
     pub rule: LintRule,
     pub severity: Severity,
-    /// The place in the source; none where there is no source.
+    /// The place in the source; `None` where there is no source.
     pub span: Option<Span>,
     pub message: String,
     /// What to do, in one sentence.
@@ -136,7 +136,7 @@ impl LintRule {
         }
     }
 
-    /// Whether [`super::fix`] can repair it without knowing what the author meant.
+    /// Returns whether [`super::fix`] can repair it without knowing what the author meant.
     pub fn is_mechanical(self) -> bool {
         matches!(
             self,

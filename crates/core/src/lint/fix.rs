@@ -1,7 +1,7 @@
-//! The repairs that need no judgement: missing limits, tabs, doubled IDs.
+//! Applies the fixes that are mechanical: missing limits, tabs, duplicate IDs.
 //!
-//! Each repair looks at the text as it is now and not at the finding's span, so that applying one twice changes
-//! nothing, and none is kept that would make a readable front matter unreadable.
+//! Each fix works on the current text and not on the finding's span, so that applying it twice changes nothing. A fix
+//! that would make a readable front matter unreadable is discarded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,14 +9,14 @@ use super::finding::{LintFinding, LintRule};
 use crate::task::{self, CheckboxForm};
 use crate::text;
 
-/// Returns the source with every mechanical finding repaired.
+/// Returns the source with every mechanical finding fixed.
 pub fn fix(source: &str, findings: &[LintFinding]) -> String {
     let mut rules: BTreeSet<LintRule> =
         findings.iter().map(|finding| finding.rule).filter(|rule| rule.is_mechanical()).collect();
     let mut fixed = source.to_owned();
     if rules.contains(&LintRule::TabInFrontMatter) {
         fixed = without_tabs(&fixed);
-        // The tabs hid what else is wrong.
+        // The tabs hid the other problems.
         rules.extend(LintRule::ALL.into_iter().filter(|rule| rule.is_mechanical()));
     }
     fixed = with_missing_keys(&fixed, &rules);
@@ -60,13 +60,13 @@ fn with_missing_keys(source: &str, rules: &BTreeSet<LintRule>) -> String {
         if !rules.contains(&rule) || !is_missing || has_problem {
             continue;
         }
-        // A key with nothing behind it would be doubled by a new line.
+        // A key without a value would be duplicated by a new line.
         let start = format!("{key}:");
         yaml = yaml.split_inclusive('\n').filter(|line| !line.starts_with(&start)).collect();
         yaml.extend([key, ": ", default, newline]);
     }
     let fixed = [source.get(..front.start).unwrap_or(""), &yaml, source.get(front.end..).unwrap_or("")].concat();
-    // A front matter in an unusual layout, such as `{a: 1}`, takes no further lines.
+    // A front matter in an unusual layout, such as `{a: 1}`, cannot take further lines.
     if task::parse_partial(&fixed).task.is_some() { fixed } else { source.to_owned() }
 }
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_fixed_stays() {
+    fn unfixable_sources_stay_unchanged() {
         for source in [
             "",
             "no front matter",

@@ -1,7 +1,7 @@
-//! The linter: what stands between a task and a run that could not end well.
+//! Lints a task, so that a run that cannot succeed does not start.
 //!
-//! It judges text and facts it is given. It runs nothing (the baseline's commands are run by the engine, which hands
-//! the results to [`baseline`]) and reads nothing.
+//! The linter works on the text and the facts it is given. It runs no commands (the engine runs the baseline's
+//! commands and passes the results to [`lint_baseline`]) and reads no files.
 
 mod baseline;
 mod branch;

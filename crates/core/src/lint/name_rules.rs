@@ -1,4 +1,4 @@
-//! The rules about names that only the host knows: profiles, backends, agents, template variables.
+//! The rules about names that only the host can resolve: profiles, backends, agents, template variables.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ impl LintPass<'_> {
             self.error(
                 LintRule::UnknownPrice,
                 key,
-                format!("the price of profile `{}` is not known, so the cost cap cannot hold", excerpt(name)),
+                format!("the price of profile `{}` is not known, so the cost cap cannot be enforced", excerpt(name)),
                 "add `max_tokens_total: 2000000` (or run with `--max-tokens`), or a `price` to the profile",
             );
         }
@@ -71,12 +71,12 @@ impl LintPass<'_> {
             if let (Some(asked), Some(most)) = (asked, most)
                 && asked > most
             {
-                let message = format!("`{what}: {asked}` is more than backend `{}` gives", excerpt(name));
+                let message = format!("`{what}: {asked}` is more than backend `{}` can provide", excerpt(name));
                 self.error(
                     LintRule::ResourcesOverMaximum,
                     "sandbox_resources",
                     message,
-                    format!("ask for at most `{what}: {most}`"),
+                    format!("request at most `{what}: {most}`"),
                 );
             }
         }
@@ -110,7 +110,7 @@ impl LintPass<'_> {
     }
 }
 
-/// Returns the variables of a template that nobody knows, each once. `{` before anything but a word is plain text.
+/// Returns the unknown variables of a template, each once. `{` before anything but a word is plain text.
 fn unknown_variables(template: &str) -> Vec<String> {
     let mut unknown = Vec::new();
     for piece in template.split('{').skip(1) {

@@ -1,4 +1,4 @@
-//! The rules of the linter that need only the text and the context.
+//! The lint rules that need only the text and the context.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::text;
 
 const MANY_CHECKBOXES: usize = 40;
 
-/// Judges a task file; `None` is a file that is not there.
+/// Lints a task file; `None` means that the file does not exist.
 pub fn lint(source: Option<&str>, context: &LintContext) -> Vec<LintFinding> {
     let Some(source) = source else {
         return vec![LintFinding::error(
@@ -36,7 +36,7 @@ pub fn lint(source: Option<&str>, context: &LintContext) -> Vec<LintFinding> {
     rules.sorted()
 }
 
-/// Judges the body of an issue.
+/// Lints the body of an issue.
 ///
 /// Limits and a test command may come from the project's config here, one step is enough, and `branch` may be any
 /// branch git accepts except the base: the worker, not the text, decides what is pushed.
@@ -87,7 +87,7 @@ pub(super) struct LintPass<'a> {
     findings: Vec<LintFinding>,
 }
 
-/// Makes a piece of the task fit for a message.
+/// Shortens and sanitises a piece of the task for use in a message.
 pub(super) fn excerpt(text: &str) -> String {
     text::strip_control(text::first_line(text, 60))
 }
@@ -102,7 +102,7 @@ impl<'a> LintPass<'a> {
         self.findings
     }
 
-    /// The place of a key's value, or of the front matter's first line where the key is missing.
+    /// Returns the span of a key's value, or of the front matter's first line if the key is missing.
     fn span_of_key(&self, key: &str) -> Option<Span> {
         let start = self.examined.front.map(|front| front.start);
         self.examined.spans.get(key).copied().or_else(|| start.map(|start| Span::new(start, start)))
@@ -161,13 +161,13 @@ impl<'a> LintPass<'a> {
         self.error(
             LintRule::NoTestCommand,
             "test_command",
-            "`test_command` is missing: nothing would imply success".to_owned(),
+            "`test_command` is missing: no command would prove success".to_owned(),
             "add `test_command:` with the command that must exit 0",
         );
     }
 
     fn check_required_keys(&mut self, front: &FrontMatter) {
-        // A key with a bad value has its own finding; calling it missing too would be noise.
+        // A key with a bad value has its own finding; also reporting it as missing would be noise.
         let absent = |key: &str| !self.examined.problems.iter().any(|problem| problem.key.as_deref() == Some(key));
         let missing = [
             (
@@ -313,7 +313,8 @@ impl<'a> LintPass<'a> {
         self.findings.append(&mut empty);
     }
 
-    /// Boxes that only a gate proves, and the same gate proves all of them: when it turns green, all of them are ticked.
+    /// Reports boxes that are all proved by the same gate and nothing else: when it turns green, all of them are
+    /// ticked.
     fn shared_proofs(&mut self, task: &Task) {
         let front = &task.front;
         let is_gate =
@@ -342,7 +343,7 @@ impl<'a> LintPass<'a> {
         }
     }
 
-    /// Every command of the task with its place.
+    /// Returns every command of the task with its span.
     fn commands<'t>(&self, task: &'t Task) -> Vec<(&'t str, Option<Span>)> {
         let front = &task.front;
         let gates = front.test_command.iter().map(|command| (command.as_str(), self.span_of_key("test_command")));
@@ -354,7 +355,7 @@ impl<'a> LintPass<'a> {
 
     fn missing_files(&mut self, task: &Task) {
         let Some(files) = &self.context.files else { return };
-        // One set of all words keeps this linear: "some box speaks of it" is a lookup.
+        // One set of all words keeps this linear: whether some box mentions a path is a lookup.
         let mut spoken = BTreeSet::new();
         for checkbox in &task.boxes {
             for word in
@@ -376,7 +377,7 @@ impl<'a> LintPass<'a> {
                     LintRule::MissingFile,
                     span,
                     format!("`{}` is not in the repo and no checkbox creates it", excerpt(&path)),
-                    "correct the path, or say in a checkbox that the file is to be made",
+                    "correct the path, or say in a checkbox that the file is to be created",
                 ));
             }
         }
@@ -491,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn coverage_and_files_made_on_the_way() {
+    fn coverage_and_files_created_by_the_task() {
         let covered = GOOD
             .replace("  - verify: `node b.js`\n", "")
             .replace("test_command", "verify_commands: [make]\ntest_command");
@@ -518,12 +519,12 @@ mod tests {
     }
 
     #[test]
-    fn names_of_the_host() {
+    fn names_only_the_host_knows() {
         check_with_front_matter("model_profile_default: chaep", &["E unknown-profile: chaep"]);
         check_with_front_matter("model_profile_default: free", &["E unknown-price: free"]);
         check_with_front_matter("model_profile_fallback: free", &["E unknown-price: free"]);
         check_with_front_matter("model_profile_default: free\nmax_tokens_total: 5", &[]);
-        // A profile that a flag or the config names is judged like one of the task.
+        // A profile named by a flag or the config is checked like one named by the task.
         let (cheap, free) = (|| Some("cheap".to_owned()), || Some("free".to_owned()));
         for (case, context, want) in [
             ("a flag", LintContext { wanted_profile: free(), ..context() }, true),
@@ -555,8 +556,8 @@ mod tests {
         assert_eq!(
             fixes,
             [
-                (LintRule::ResourcesOverMaximum, "ask for at most `vcpu: 4`"),
-                (LintRule::ResourcesOverMaximum, "ask for at most `disk_gib: 10`")
+                (LintRule::ResourcesOverMaximum, "request at most `vcpu: 4`"),
+                (LintRule::ResourcesOverMaximum, "request at most `disk_gib: 10`")
             ]
         );
     }
@@ -605,7 +606,7 @@ mod tests {
         );
     }
 
-    /// The shape people start from: comments, quotes, a block of text, hard breaks, remarks behind a proof.
+    /// The layout that people start from: comments, quotes, a block of text, hard breaks, remarks after a proof.
     const STARTER: &str = r#"---
 task_id: "task-001"
 repo_url: "https://github.com/ORG/REPO.git"
@@ -668,7 +669,7 @@ pr:
 "#;
 
     #[test]
-    fn the_starter_template_is_understood() {
+    fn the_starter_template_parses() {
         let source = STARTER;
         let task = task::parse(source).unwrap();
         let ids: Vec<_> =
@@ -685,7 +686,7 @@ pr:
     }
 
     #[test]
-    fn large_tasks_stay_quick() {
+    fn large_tasks_lint_quickly() {
         let boxes = "- [ ] M1.1 make `x/y.js` fast\n  - verify: `node z/q.js`\n".repeat(8_000);
         let source = GOOD.replace("# Do it\n", &format!("# Do it\n{boxes}"));
         assert!(lint(Some(&source), &context()).len() > 20_000);

@@ -1,11 +1,11 @@
-//! What can be said about a shell command by looking at it: can it fail, which files and programs does it name.
+//! Inspects a shell command statically: whether it can fail, and which files and programs it names.
 //!
-//! This is no shell parser. It knows quotes and the operators between commands, which is enough for warnings.
+//! This is not a shell parser. It knows quotes and the operators between commands, which is enough for warnings.
 
-/// One simple command: its words, without quotes.
+/// One simple command: its words, unquoted.
 type CommandWords = Vec<String>;
 
-/// What joins a command to the one before it.
+/// The operator that joins a command to the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommandJoin {
     First,
@@ -20,7 +20,7 @@ pub(super) fn cannot_fail(command: &str) -> bool {
     let parts = split(command);
     let Some((join, last)) = parts.last() else { return true };
     let harmless = |words: &CommandWords| always_succeeds(words);
-    // `x || true`, `x; true` and `x | cat` hide what `x` said.
+    // `x || true`, `x; true` and `x | cat` hide the result of `x`.
     (matches!(join, CommandJoin::Or | CommandJoin::Then) && harmless(last))
         || parts.iter().all(|(_, words)| harmless(words))
 }
@@ -44,7 +44,7 @@ fn is_assignment(word: &str) -> bool {
         .is_some_and(|(name, _)| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
 }
 
-/// Returns the words that name a file of the repo, as paths from its root.
+/// Returns the words that name a file of the repository, as paths from its root.
 pub(super) fn files(command: &str) -> Vec<String> {
     split(command).into_iter().flat_map(|(_, words)| words).filter_map(|word| repo_path(&word)).collect()
 }
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_fail() {
+    fn commands_that_cannot_fail() {
         for (command, want) in [
             ("true", true),
             ("/bin/true", true),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named() {
+    fn named_programs_and_files() {
         for (command, want) in [
             ("node scripts/verify-foo.js --fast", vec!["scripts/verify-foo.js"]),
             ("pytest 'tests/test_a.py::test_x' -q", vec!["tests/test_a.py"]),

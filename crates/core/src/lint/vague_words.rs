@@ -1,4 +1,4 @@
-//! Words that let two people disagree about whether a box is done.
+//! Finds words that leave open whether a box is done.
 
 /// Words that promise a quality without saying how much of it.
 const VAGUE_WORDS: &[&str] = &[
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vagueness() {
+    fn vague_words_without_a_number() {
         for (text, want) in [
             ("The page is Fast.", Some("fast")),
             ("The page loads fast, under 200 ms", None),

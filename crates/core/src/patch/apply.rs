@@ -1,7 +1,7 @@
-//! Places the hunks of a patch in a file and builds the new text.
+//! Locates the hunks of a patch in a file and builds the new text.
 //!
-//! A hunk's old lines must stand in the file exactly, one after the other, and after the hunk before. When they stand
-//! at several such places, the line number in the header must name one of them; otherwise nothing is changed.
+//! A hunk's old lines must occur in the file exactly, consecutively, and after the hunk before. If they occur at
+//! several such places, the line number in the header must name one of them; otherwise the patch is refused.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -46,13 +46,13 @@ impl<'a> FileLines<'a> {
         Self { lines: body.unwrap_or(text).split('\n').collect(), final_newline: body.is_some() }
     }
 
-    /// The lines that a newline ends: only these can show the file's line ending.
+    /// Returns the lines that end with a newline: only these show the file's line ending.
     fn terminated_lines(&self) -> &[&'a str] {
         let all = self.lines.as_slice();
         if self.final_newline { all } else { all.split_last().map_or(all, |(_, before)| before) }
     }
 
-    /// Returns the carriage return that a line put in at `at` needs to look like its neighbour.
+    /// Returns the carriage return that a line inserted at `at` needs to match its neighbour.
     fn carriage_return(&self, at: usize) -> &'static str {
         let lines = self.terminated_lines();
         let neighbour = lines.get(at.min(lines.len()).saturating_sub(1));
@@ -63,7 +63,7 @@ impl<'a> FileLines<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CarriageReturns {
     Significant,
-    /// Compared without; new lines get what their neighbours in the file have.
+    /// Ignored in comparisons; new lines get the ending of their neighbours in the file.
     FollowFile,
 }
 
@@ -79,11 +79,11 @@ impl CarriageReturns {
 enum LineEndings {
     AsWritten,
     FromFile,
-    /// The file has both kinds and the patch none: try as written first.
+    /// The file has both endings and the patch none: try it as written first.
     Mixed,
 }
 
-/// Decides how carriage returns at line ends are taken: models write `\n`, whatever the file has.
+/// Decides how carriage returns at line ends are treated: models write `\n`, whatever the file uses.
 fn detect_line_endings(file: &FileLines<'_>, hunks: &[PatchHunk<'_>]) -> LineEndings {
     let has = |line: &&str| line.ends_with('\r');
     let mut patch_lines = hunks.iter().flat_map(|hunk| &hunk.lines).map(|line| line.text);
@@ -118,13 +118,13 @@ fn apply_hunks(file: &FileLines<'_>, hunks: &[PatchHunk<'_>], returns: CarriageR
     Ok(out.finish(ended))
 }
 
-/// Says whether the new text ends with a newline: what the patch says, or else what the file had.
+/// Returns whether the new text ends with a newline: as the patch says, or else as the file did.
 fn ends_with_newline(file: &FileLines<'_>, hunks: &[PatchHunk<'_>], last_place: usize) -> bool {
     let Some(hunk) = hunks.last().filter(|_| last_place == file.lines.len()) else { return file.final_newline };
     if hunk.new_without_newline || hunk.old_without_newline {
         return !hunk.new_without_newline;
     }
-    // When the last line went away, the one before it becomes the last, and that one had a newline.
+    // When the last line was removed, the one before it becomes the last, and that one had a newline.
     let removed_last = hunk.lines.iter().rposition(|line| line.kind == PatchLineKind::Removed);
     let kept_last = hunk.lines.iter().rposition(|line| line.kind != PatchLineKind::Removed);
     let last_is_old =
@@ -132,12 +132,13 @@ fn ends_with_newline(file: &FileLines<'_>, hunks: &[PatchHunk<'_>], last_place: 
     file.final_newline || (last_is_old && removed_last > kept_last)
 }
 
-/// The new text as it grows; every line is written with a newline, and the last one is taken off at the end.
+/// The new text being built; every line is written with a newline, and the last newline is removed at the end if
+/// needed.
 struct PatchedText<'a> {
     text: String,
     file: &'a FileLines<'a>,
     returns: CarriageReturns,
-    /// The last line was given a carriage return that neither the file nor the patch wrote.
+    /// The last line was given a carriage return that is in neither the file nor the patch.
     added_return: bool,
 }
 
@@ -170,7 +171,7 @@ impl PatchedText<'_> {
     }
 
     fn finish(mut self, ended: bool) -> String {
-        // An empty line without an end would be no line at all, and one was asked for.
+        // An empty line without a newline would not be a line at all, but the patch asks for one.
         let empty = self.text == "\n" || self.text.ends_with("\n\n");
         if !ended && !empty && self.text.pop().is_some() && self.added_return {
             self.text.pop();
@@ -192,7 +193,7 @@ fn locate_hunks(
         needles.push(HunkMatcher::new(hunk, n, &lines, &|line| numbers.number_of(returns.comparable(line)))?);
     }
 
-    // The latest place of each hunk that leaves room for those after it: what is beyond cannot be meant.
+    // The latest position of each hunk that leaves room for those after it: later ones cannot be meant.
     let mut floor = 0;
     for (needle, n) in needles.iter().zip(1..) {
         let first = needle.first(floor).ok_or(PatchError::NoSuchPlace { hunk: n })?;
@@ -225,7 +226,7 @@ fn locate_hunks(
     Ok(places)
 }
 
-/// Gives equal lines equal numbers, so that comparing lines is comparing numbers.
+/// Assigns equal lines equal numbers, so that comparing lines is comparing numbers.
 #[derive(Default)]
 struct LineInterner<'a>(HashMap<&'a str, u32>);
 
@@ -240,10 +241,10 @@ impl<'a> LineInterner<'a> {
     }
 }
 
-/// The old lines of a hunk and how to find them in linear time (Knuth, Morris, Pratt).
+/// The old lines of a hunk, searched in linear time (Knuth, Morris, Pratt).
 struct HunkMatcher<'a> {
     old: Vec<u32>,
-    /// For each prefix of `old`, how long a shorter prefix also ends it.
+    /// For each prefix of `old`, the length of its longest proper prefix that is also its suffix.
     fallback: Vec<usize>,
     lines: &'a [u32],
     at_end: bool,
@@ -279,7 +280,7 @@ impl<'a> HunkMatcher<'a> {
         Ok(Self { old, fallback, lines, at_end: hunk.old_without_newline || hunk.new_without_newline })
     }
 
-    /// Calls `found` with every place from `floor` where the old lines stand and end by `limit`, in order.
+    /// Calls `found` with every position from `floor` where the old lines occur and end by `limit`, in order.
     fn each_match(&self, floor: usize, limit: usize, found: &mut dyn FnMut(usize) -> ControlFlow<()>) {
         if self.old.is_empty() {
             let _only_place = found(floor);
@@ -316,7 +317,8 @@ impl<'a> HunkMatcher<'a> {
         last
     }
 
-    /// Returns the only place from `floor` to `latest`, or the only one that is named; or some of the places as lines.
+    /// Returns the only position from `floor` to `latest`, or the only named one; otherwise some of the positions as
+    /// lines.
     fn choose(&self, floor: usize, latest: usize, named: [Option<usize>; 2]) -> Result<usize, Vec<usize>> {
         const SHOWN: usize = 5;
         let mut seen = Vec::new();

@@ -1,4 +1,4 @@
-//! Why a patch was not applied, in words a model can act on.
+//! The reasons why a patch was not applied, in words a model can act on.
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {

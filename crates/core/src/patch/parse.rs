@@ -1,11 +1,11 @@
-//! Reads a unified diff as models write it: fences, git headers and wrong counts are expected.
+//! Parses a unified diff as models write it: fences, git headers and wrong counts are expected.
 //!
-//! Only the shape is judged here; whether a hunk fits the file is `apply`'s matter.
+//! Only the shape is checked here; `apply` checks whether a hunk fits the file.
 
 use super::PatchError;
 use crate::text;
 
-/// More hunks than a person would read; keeps the placing of hostile patches cheap.
+/// More hunks than a person would read; keeps locating the hunks of a hostile patch cheap.
 const MAX_HUNKS: usize = 200;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) enum PatchLineKind {
     Added,
 }
 
-/// One line of a hunk, without its mark; a carriage return is still there.
+/// One line of a hunk, without its marker; a carriage return is still there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PatchLine<'a> {
     pub(super) kind: PatchLineKind,
@@ -24,10 +24,10 @@ pub(super) struct PatchLine<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct PatchHunk<'a> {
-    /// The 1-based line where the old side starts, if the header said so.
+    /// The 1-based line where the old side starts, if the header has it.
     pub(super) start: Option<usize>,
     pub(super) lines: Vec<PatchLine<'a>>,
-    /// The last old line is said to have no newline: it is the last of the file.
+    /// The last old line is marked as having no newline: it is the last of the file.
     pub(super) old_without_newline: bool,
     /// The same for the last new line.
     pub(super) new_without_newline: bool,
@@ -42,11 +42,11 @@ impl PatchHunk<'_> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct FilePatch<'a> {
     pub(super) hunks: Vec<PatchHunk<'a>>,
-    /// The header says that there was no file before.
+    /// The header says that the file did not exist before.
     pub(super) creates: bool,
 }
 
-/// Reads a patch of one file.
+/// Parses a patch of one file.
 pub(super) fn parse(patch: &str) -> Result<FilePatch<'_>, PatchError> {
     let lines = lines(patch);
     let mut at = lines.iter().position(|line| line.starts_with("@@")).ok_or(PatchError::NoHunk)?;
@@ -62,7 +62,7 @@ pub(super) fn parse(patch: &str) -> Result<FilePatch<'_>, PatchError> {
         read.hunks.push(hunk);
         at = next;
     }
-    // What follows a closing fence could be a second patch: better refused than half applied.
+    // Text after a closing fence could be a second patch: better refused than half applied.
     match (at..lines.len()).find(|at| !is_blank(lines[*at]) && !is_closing_fence(lines[*at])) {
         Some(at) => Err(malformed(&lines, at)),
         None => Ok(read),
@@ -99,7 +99,8 @@ pub fn stat(diff: &str) -> (usize, usize) {
 
 fn lines(patch: &str) -> Vec<&str> {
     let lines: Vec<&str> = patch.strip_suffix('\n').unwrap_or(patch).split('\n').collect();
-    // When even the headers end in a carriage return, the whole patch came that way and it says nothing of the file.
+    // When even the headers end in a carriage return, the whole patch was converted, which says nothing about the
+    // file.
     let headers = || lines.iter().filter(|line| line.starts_with("@@"));
     if headers().next().is_some() && headers().all(|line| line.ends_with('\r')) {
         return lines.iter().map(|line| without_carriage_return(line)).collect();
@@ -111,8 +112,8 @@ pub(super) fn without_carriage_return(line: &str) -> &str {
     line.strip_suffix('\r').unwrap_or(line)
 }
 
-/// Reads what stands before the first hunk and says whether the file is new. Anything that could be a change of a file
-/// is an error, because it would be lost.
+/// Parses the lines before the first hunk and returns whether the file is new. Anything that could be a change of a
+/// file is an error, because it would be lost.
 fn preamble(lines: &[&str]) -> Result<bool, PatchError> {
     const HEADERS: [&str; 11] = [
         "diff ",
@@ -148,12 +149,12 @@ fn preamble(lines: &[&str]) -> Result<bool, PatchError> {
     Ok(creates)
 }
 
-/// Reads the hunk whose header is at `at`, and returns where the next begins.
+/// Parses the hunk whose header is at `at`, and returns where the next begins.
 fn hunk<'a>(lines: &[&'a str], at: usize) -> Result<(PatchHunk<'a>, usize), PatchError> {
     let (start, mut counts) = parse_hunk_header(lines[at]);
     let old_count = counts.old;
     let mut hunk = PatchHunk { start, ..PatchHunk::default() };
-    // Empty lines at the end: context whose space was trimmed, or the gap before whatever follows.
+    // Empty lines at the end: context whose space was trimmed, or the gap before the following text.
     let mut gap = 0;
     let mut at = at + 1;
     while let Some(line) = lines.get(at) {
@@ -200,7 +201,7 @@ fn hunk<'a>(lines: &[&'a str], at: usize) -> Result<(PatchHunk<'a>, usize), Patc
     Ok((hunk, at))
 }
 
-/// How many lines a hunk still has, if its header can be believed.
+/// The number of lines a hunk still has, if its header is correct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct HunkCounts {
     old: Option<usize>,
@@ -222,7 +223,7 @@ impl HunkCounts {
     }
 }
 
-/// Reads `@@ -start,old +start,new @@`; what is missing or no number is unknown.
+/// Parses `@@ -start,old +start,new @@`; a missing or non-numeric part is unknown.
 fn parse_hunk_header(line: &str) -> (Option<usize>, HunkCounts) {
     let mut words = line.trim_start_matches('@').split_whitespace();
     let mut range = |mark: char| {
@@ -235,7 +236,8 @@ fn parse_hunk_header(line: &str) -> (Option<usize>, HunkCounts) {
     (old.map(|old| old.0), HunkCounts { old: old.map(|old| old.1), new: new.map(|new| new.1) })
 }
 
-/// Says whether another file begins here. `--- a` and `+++ b` may also remove `-- a` and add `++ b`: the counts decide.
+/// Returns whether another file begins here. `--- a` and `+++ b` may also remove `-- a` and add `++ b`: the counts
+/// decide.
 fn is_file_header(lines: &[&str], at: usize, counts: Option<&HunkCounts>) -> bool {
     let begins = |offset: usize, mark: &str| lines.get(at + offset).is_some_and(|line| line.starts_with(mark));
     begins(0, "diff --git ")

@@ -1,15 +1,15 @@
-//! What a person adds to a policy that is in force.
+//! Changes a policy that is in force, at the user's request.
 
 use super::decide::{decide_connection, matching_deny_rule};
 use super::network_policy::{Policy, PolicyMode};
 use super::rule::{BadRule, HTTPS_PORT, PolicyRule, expand};
 
 impl Policy {
-    /// Allows a rule or a preset too. Where nothing was allowed, it makes an allowlist of that alone.
+    /// Adds an allow rule or preset. Under `deny`, the policy becomes an allowlist of that entry alone.
     pub fn add_allow(&mut self, entry: &str) -> Result<(), BadRule> {
         let rules = expand(entry)?;
         if self.mode == PolicyMode::Deny {
-            // What the list named while no list counted was not allowed, and is not now.
+            // Entries listed while the mode was `deny` were not allowed then, and are not allowed now.
             self.allow.clear();
             self.mode = PolicyMode::Allowlist;
         }
@@ -17,13 +17,13 @@ impl Policy {
         Ok(())
     }
 
-    /// Denies a rule or a preset too, whatever is allowed.
+    /// Adds a deny rule or preset, which beats every allow rule.
     pub fn add_deny(&mut self, entry: &str) -> Result<(), BadRule> {
         add(&mut self.deny, expand(entry)?);
         Ok(())
     }
 
-    /// Returns the hosts, each once, of which nothing may be asked over TLS for want of a rule.
+    /// Returns the hosts, each once, to which no TLS connection is allowed because no rule names them.
     pub fn unreachable_hosts<'a>(&self, hosts: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
         let mut found = Vec::new();
         for host in hosts {
@@ -36,13 +36,13 @@ impl Policy {
         found
     }
 
-    /// Returns the rule of an entry that could be allowed in vain, and the deny rule that beats it.
+    /// Returns the first rule of an entry that would have no effect if allowed, and the deny rule that beats it.
     pub fn overriding_deny(&self, entry: &str) -> Result<Option<(PolicyRule, &PolicyRule)>, BadRule> {
-        let beaten = |rule: PolicyRule| {
+        let overridden = |rule: PolicyRule| {
             let by = self.deny.iter().find(|deny| deny.denies_all_of(&rule))?;
             Some((rule, by))
         };
-        Ok(expand(entry)?.into_iter().find_map(beaten))
+        Ok(expand(entry)?.into_iter().find_map(overridden))
     }
 }
 
@@ -67,15 +67,15 @@ mod tests {
         want: &str,
     ) {
         let mut policy = Policy::parse(mode, allow, deny).expect("rules");
-        let told = match amend(&mut policy) {
+        let outcome = match amend(&mut policy) {
             Ok(()) => serde_json::to_string(&policy).expect("strings serialise"),
             Err(error) => error.to_string(),
         };
-        assert_eq!(told, want);
+        assert_eq!(outcome, want);
     }
 
     #[test]
-    fn amended() {
+    fn policies_are_amended() {
         let allow: fn(&mut Policy) -> Result<(), BadRule> = |policy| policy.add_allow("X.io");
         check(PolicyMode::Deny, &["old.io"], &[], allow, r#"{"mode":"allowlist","allow":["x.io"],"deny":[]}"#);
         check(
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn unreached() {
+    fn unreachable_hosts_lack_a_rule() {
         let rules = ["GET x.io/a", "*.y.io", "z.io:80"];
         let policy = Policy::parse(PolicyMode::Allowlist, &rules, &["w.io"]).expect("rules");
         let hosts = || ["x.io", "a.y.io", "y.io", "z.io", "w.io", "y.io"];
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn beaten() {
+    fn deny_rules_override_allow_rules() {
         let policy = Policy::parse(PolicyMode::Open, &[], &["*.x.io", "GET y.io/a"]).expect("rules");
         for (entry, want) in
             [("a.x.io", Some("*.x.io")), ("x.io", None), ("y.io", None), ("GET y.io/a", Some("GET y.io/a"))]

@@ -1,11 +1,11 @@
-//! The one spelling of a host name. Everything that compares hosts compares the answer of [`canonical`], so that
-//! `GitHub.com.` and `github.com` are one host and `0x7f.1` is none.
+//! Defines the one spelling of a host name. All code that compares hosts compares the result of [`canonical_host`], so
+//! that `GitHub.com.` and `github.com` are one host and `0x7f.1` is none.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::text;
 
-/// Why a text is not a host name we are willing to compare.
+/// The reasons why a text is not a host name that can be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadHost {
     #[error("the host name is empty")]
@@ -30,10 +30,11 @@ impl BadHost {
     }
 }
 
-/// Returns the one spelling of a host: lower case, no trailing dot, addresses in their shortest usual form.
+/// Returns the canonical spelling of a host: lower case, no trailing dot, addresses in their shortest usual form.
 ///
-/// IPv6 comes back in brackets. Addresses that smuggle another one (mapped IPv4, zone ids, hex, octal, short forms) are
-/// refused, because the program that dials them may read them differently from the one that judged them.
+/// IPv6 is returned in brackets. Addresses that disguise another one (mapped IPv4, zone ids, hex, octal, short forms)
+/// are refused, because the program that connects to them may interpret them differently from the one that checked
+/// them.
 pub fn canonical_host(host: &str) -> Result<String, BadHost> {
     if host.is_empty() || host == "." {
         return Err(BadHost::Empty);
@@ -69,7 +70,7 @@ fn check_label(label: &str, host: &str) -> Result<(), BadHost> {
     Ok(())
 }
 
-/// Some resolvers read every name whose last label is a number as an IPv4 address.
+/// Returns whether the last label is a number: some resolvers read every such name as an IPv4 address.
 fn ends_in_a_number(last: &str) -> bool {
     let hex = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
     last.bytes().all(|byte| byte.is_ascii_digit())
@@ -82,7 +83,7 @@ fn canonical_ipv6(host: &str) -> Result<String, BadHost> {
         Some(rest) => rest.strip_suffix(']').ok_or_else(odd)?,
         None => host,
     };
-    // A dotted quad inside is IPv4 in other clothes.
+    // A dotted quad inside is an IPv4 address in disguise.
     if inner.contains('.') {
         return Err(odd());
     }
@@ -91,7 +92,7 @@ fn canonical_ipv6(host: &str) -> Result<String, BadHost> {
     if inner_v4 { Err(odd()) } else { Ok(format!("[{address}]")) }
 }
 
-/// Host names in messages come from the sandbox: short, and without anything that drives a terminal.
+/// Shortens a host name for a message. It comes from the sandbox, so terminal control characters are removed.
 fn excerpt(host: &str) -> String {
     text::strip_control(text::first_line(host, 80))
 }
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_do_not_drive_a_terminal() {
+    fn messages_contain_no_control_characters() {
         let error = canonical_host("a\u{1b}[31mb").expect_err("an escape is no letter");
         assert_eq!(
             error.to_string(),

@@ -1,21 +1,21 @@
-//! The judgement: may this connection, or this request, leave?
+//! Decides whether a policy allows a connection or a request.
 
 use super::canonical_host::canonical_host;
 use super::network_policy::{Policy, PolicyMode};
 use super::path;
 use super::rule::{HTTPS_PORT, PolicyRule, method_matches};
 
-/// The answer, with the rule it rests on.
+/// The decision, with the rule it is based on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyDecision {
     pub allowed: bool,
-    /// The rule that decided; `None` when no rule spoke and the mode decided.
+    /// The rule that decided; `None` when no rule matched and the mode decided.
     pub rule: Option<PolicyRule>,
-    /// The connection may be made, but each request on it has to be judged by [`decide_request`].
+    /// The connection is allowed, but each request on it has to be checked with [`decide_request`].
     pub inspect: bool,
 }
 
-/// Judges a connection by name, before any DNS. A name that is not canonical enough to compare is refused.
+/// Decides about a connection by host name, before any DNS lookup. A name that cannot be canonicalised is refused.
 pub fn decide_connection(policy: &Policy, host: &str, port: u16) -> PolicyDecision {
     let Ok(host) = canonical_host(host) else { return refuse(None) };
     if let Some(rule) = find_deny_rule(policy, &host, port, None) {
@@ -43,7 +43,8 @@ pub fn decide_connection(policy: &Policy, host: &str, port: u16) -> PolicyDecisi
     }
 }
 
-/// Judges one request on a connection. A path that servers may read in two ways is refused by any rule with a path.
+/// Decides about one request on a connection. A path that servers may interpret in two ways is refused by any rule
+/// with a path.
 pub fn decide_request(policy: &Policy, host: &str, port: u16, method: &str, path: &str) -> PolicyDecision {
     let Ok(host) = canonical_host(host) else { return refuse(None) };
     if let Some(rule) = find_deny_rule(policy, &host, port, Some((method, path))) {
@@ -62,8 +63,8 @@ pub fn decide_request(policy: &Policy, host: &str, port: u16, method: &str, path
     }
 }
 
-/// Returns the deny rule that speaks against a host, or against one request to it: for what needs no leave, but bows to
-/// a person's no.
+/// Returns the deny rule that matches a host, or one request to it: for connections that need no allow rule but still
+/// respect the user's deny rules.
 pub fn matching_deny_rule<'a>(
     policy: &'a Policy,
     host: &str,
@@ -73,7 +74,7 @@ pub fn matching_deny_rule<'a>(
     find_deny_rule(policy, &canonical_host(host).ok()?, port, request)
 }
 
-/// The same for a canonical host. Without a request only rules about whole hosts speak.
+/// As [`matching_deny_rule`], for a canonical host. Without a request only rules about whole hosts match.
 fn find_deny_rule<'a>(
     policy: &'a Policy,
     host: &str,
@@ -86,7 +87,7 @@ fn find_deny_rule<'a>(
     })
 }
 
-/// Says whether a rule is about a request; `doubtful` is the answer where a path can be read in two ways.
+/// Returns whether a rule matches a request; `doubtful` is the result for a path that can be interpreted in two ways.
 fn matches_request(rule: &PolicyRule, method: &str, path: &str, doubtful: bool) -> bool {
     rule.method.as_deref().is_none_or(|wanted| method_matches(wanted, &method.to_ascii_uppercase()))
         && rule.path.as_deref().is_none_or(|pattern| path::matches(pattern, path).unwrap_or(doubtful))
@@ -152,9 +153,9 @@ mod tests {
         request("bad.y.io", "GET", "/", false);
     }
 
-    /// A rule against something counts in every mode, and no rule for it is needed.
+    /// A deny rule applies in every mode, with or without an allow rule for the host.
     #[test]
-    fn denials() {
+    fn deny_rules_apply_in_every_mode() {
         #[track_caller]
         fn check(host: &str, request: Option<(&str, &str)>, want: Option<&str>) {
             for mode in [PolicyMode::Deny, PolicyMode::Allowlist, PolicyMode::Open] {

@@ -1,7 +1,7 @@
-//! Which hosts a sandbox may talk to: rules, presets, the one spelling of a host name, and the judgement.
+//! Decides which hosts a sandbox may reach: rules, presets, the canonical spelling of a host name, and the decision.
 //!
-//! Names are judged here, before any DNS. Addresses (loopback, private, metadata) are judged by the proxy after it
-//! resolved a name: a rule can never make an inner address reachable by its name alone.
+//! Names are checked here, before any DNS lookup. The proxy checks addresses (loopback, private, metadata) after it
+//! has resolved a name: a rule can never make an internal address reachable by its name alone.
 
 mod amend;
 mod canonical_host;

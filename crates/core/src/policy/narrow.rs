@@ -1,24 +1,25 @@
-//! What a task or a project may ask of the network: less than the user allows, never more.
+//! Narrows the network policy to what a task or a project requests: less than the user allows, never more.
 
 use super::network_policy::{Policy, PolicyMode};
 use super::preset::shorten;
 use super::rule::PolicyRule;
 
-/// An ask that goes beyond what the user allows.
+/// A request that goes beyond what the user allows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyWidening {
     #[error("network policy `{asked}` is wider than `{limit}`")]
     Mode { asked: PolicyMode, limit: PolicyMode },
-    /// All of them at once, so that a person can allow them in one go.
+    /// All of them at once, so that the user can allow them in one go.
     #[error("host rules `{}` are not allowed by the network policy", shorten(.rules).join("`, `"))]
     NotAllowed { rules: Vec<PolicyRule> },
     #[error("host rule `{rule}` is denied by `{by}`")]
     Denied { rule: Box<PolicyRule>, by: Box<PolicyRule> },
 }
 
-/// Returns the part of `limit` that `ask` asks for, or what in it would widen.
+/// Returns the part of `limit` that `ask` requests, or what in it would widen the policy.
 ///
-/// Whatever the answer allows, `limit` allows: deny rules add up, and every allow rule is covered by one of `limit`'s.
+/// Everything the result allows, `limit` allows too: deny rules add up, and every allow rule is covered by one of
+/// `limit`'s.
 pub fn narrow(limit: &Policy, ask: &Policy) -> Result<Policy, PolicyWidening> {
     if ask.mode == PolicyMode::Open && limit.mode != PolicyMode::Open {
         return Err(PolicyWidening::Mode { asked: ask.mode, limit: limit.mode });

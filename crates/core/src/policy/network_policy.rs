@@ -1,4 +1,4 @@
-//! A whole policy: a mode and two rule lists.
+//! A complete policy: a mode and two rule lists.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,12 +13,12 @@ use super::rule::{BadRule, PolicyRule, expand};
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Mode")]
 pub enum PolicyMode {
-    /// Only the model endpoints of the run, whatever the allow list says.
+    /// Only the model endpoints of the run; the allow list is ignored.
     #[default]
     Deny,
-    /// Only what the allow list names.
+    /// Only the hosts on the allow list.
     Allowlist,
-    /// Every host and port that no deny rule names. Has to be asked for by name.
+    /// Every host and port that no deny rule names. Must be requested explicitly.
     Open,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn expand_all<T: AsRef<str>>(entries: &[T]) -> Result<Vec<PolicyRule>
     Ok(rules)
 }
 
-/// Returns a hash of what a policy means: the order of rules and repetitions do not count.
+/// Returns a hash of a policy's meaning: the order of rules and repetitions do not matter.
 pub fn hash(policy: &Policy) -> String {
     let list = |rules: &[PolicyRule]| {
         let mut texts: Vec<String> = rules.iter().map(ToString::to_string).collect();

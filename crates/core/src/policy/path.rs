@@ -1,6 +1,6 @@
-//! Paths in rules: `*` alone stands for one segment, and as the last segment for all that follow.
+//! Paths in rules: `*` matches one segment, and as the last segment all that follow.
 
-/// Says whether a pattern may stand in a rule: absolute, no empty, dot or escaped segments.
+/// Returns whether a pattern is valid in a rule: absolute, no empty, dot or escaped segments.
 pub(super) fn is_pattern(path: &str) -> bool {
     let Some(rest) = path.strip_prefix('/') else { return false };
     let segments = || rest.split('/');
@@ -14,8 +14,8 @@ pub(super) fn is_pattern(path: &str) -> bool {
     })
 }
 
-/// Says whether a request's path, query included, falls under a pattern; `None` when the path cannot be compared
-/// safely, because a server may read it as another one.
+/// Returns whether a request's path, query included, matches a pattern; `None` when the path cannot be compared
+/// safely, because a server may interpret it as another one.
 pub(super) fn matches(pattern: &str, path: &str) -> Option<bool> {
     if pattern == "/*" {
         return Some(true);
@@ -35,7 +35,7 @@ pub(super) fn matches(pattern: &str, path: &str) -> Option<bool> {
     Some(have.next().is_none())
 }
 
-/// Says whether every path under `narrow` is also under `wide`.
+/// Returns whether every path that matches `narrow` also matches `wide`.
 pub(super) fn covers(wide: &str, narrow: &str) -> bool {
     let mut have = narrow.split('/').skip(1).peekable();
     let mut want = wide.split('/').skip(1).peekable();
@@ -52,7 +52,7 @@ pub(super) fn covers(wide: &str, narrow: &str) -> bool {
     have.next().is_none()
 }
 
-/// Undoes the escapes that mean nothing; `None` for a path whose meaning depends on who reads it.
+/// Decodes the escapes that make no difference; `None` for a path that servers may interpret differently.
 fn unescape(path: &str) -> Option<String> {
     let mut out = String::with_capacity(path.len());
     let mut bytes = path.bytes();
@@ -148,7 +148,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_covered_is_matched(wide in "(/(a|b|\\*)){1,4}/?", narrow in "(/(a|b|\\*)){1,4}/?", path in "(/(a|b|c)){1,5}/?") {
+        fn a_covering_pattern_matches_all_covered_paths(wide in "(/(a|b|\\*)){1,4}/?", narrow in "(/(a|b|\\*)){1,4}/?", path in "(/(a|b|c)){1,5}/?") {
             if covers(&wide, &narrow) && matches(&narrow, &path) == Some(true) {
                 prop_assert_eq!(matches(&wide, &path), Some(true));
             }

@@ -1,4 +1,4 @@
-//! Names for the hosts that package managers need, so that nobody has to remember them.
+//! Names for the groups of hosts that package managers need.
 
 use super::rule::PolicyRule;
 
@@ -14,12 +14,12 @@ pub const PRESETS: &[HostPreset] = &[
     HostPreset { name: "npm", rules: &["registry.npmjs.org", "registry.yarnpkg.com"] },
     HostPreset { name: "pypi", rules: &["pypi.org", "files.pythonhosted.org"] },
     HostPreset { name: "crates", rules: &["index.crates.io", "static.crates.io"] },
-    // apt checks signatures itself and is set up for plain HTTP nearly everywhere.
+    // apt verifies signatures itself and is configured for plain HTTP nearly everywhere.
     HostPreset {
         name: "debian",
         rules: &["deb.debian.org", "deb.debian.org:80", "security.debian.org", "security.debian.org:80"],
     },
-    // Clone and fetch, archives and raw files; a push is another request and stays out.
+    // Clone and fetch, archives and raw files; a push is a different request and is not included.
     HostPreset {
         name: "github-read",
         rules: &[
@@ -32,7 +32,7 @@ pub const PRESETS: &[HostPreset] = &[
             "GET release-assets.githubusercontent.com/*",
         ],
     },
-    // The proxy sends clients on to a bucket of its own for the archives.
+    // The Go proxy redirects clients to a storage bucket of its own for the archives.
     HostPreset {
         name: "go",
         rules: &["proxy.golang.org", "sum.golang.org", "GET storage.googleapis.com/proxy-golang-org-prod/*"],
@@ -40,7 +40,7 @@ pub const PRESETS: &[HostPreset] = &[
     HostPreset { name: "rubygems", rules: &["rubygems.org", "index.rubygems.org"] },
     HostPreset { name: "maven", rules: &["repo.maven.apache.org", "repo1.maven.org"] },
     HostPreset { name: "nuget", rules: &["api.nuget.org"] },
-    // The registry sends clients on to one of three places for the layers.
+    // The registry redirects clients to one of three hosts for the layers.
     HostPreset {
         name: "docker-hub",
         rules: &[
@@ -53,7 +53,7 @@ pub const PRESETS: &[HostPreset] = &[
     },
 ];
 
-/// Returns the preset of that name.
+/// Returns the preset with this name.
 pub(super) fn find(name: &str) -> Option<&'static HostPreset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }
@@ -62,7 +62,7 @@ pub(super) fn names() -> Vec<&'static str> {
     PRESETS.iter().map(|preset| preset.name).collect()
 }
 
-/// Writes rules as a person would: a preset's name instead of all its rules.
+/// Returns rules in their short form: a preset's name instead of all its rules.
 pub fn shorten(rules: &[PolicyRule]) -> Vec<String> {
     let mut texts: Vec<String> = rules.iter().map(ToString::to_string).collect();
     let mut short = Vec::new();
@@ -84,9 +84,9 @@ mod tests {
         Policy { mode: PolicyMode::Allowlist, allow: expand(preset).expect("a preset"), deny: Vec::new() }
     }
 
-    /// What the clients of each registry ask for, as the registries document it, and what must stay out.
+    /// The requests that clients of each registry send, as the registries document them, and what must stay refused.
     #[test]
-    fn what_clients_ask_for() {
+    fn presets_cover_the_requests_of_clients() {
         let r2 = "https://docker-images-prod.6aa30f8b08e16409b46e0173d6de2f56.r2.cloudflarestorage.com/registry-v2/b";
         let cases: &[(&str, &[&str], &[&str])] = &[
             (

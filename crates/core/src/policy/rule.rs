@@ -11,20 +11,20 @@ use crate::text;
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
-/// The port a rule means when it names none.
+/// The port of a rule that names none.
 pub(super) const HTTPS_PORT: u16 = 443;
 
-/// The hosts a rule speaks about.
+/// The hosts a rule matches.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HostPattern {
-    /// This host and no other.
+    /// Exactly this host.
     Exact(String),
     /// Every host below this name, but not the name itself.
     Subdomains(String),
 }
 
 impl HostPattern {
-    /// Says whether a canonical host name falls under the pattern.
+    /// Returns whether a canonical host name matches the pattern.
     pub fn matches(&self, host: &str) -> bool {
         match self {
             Self::Exact(name) => name == host,
@@ -50,7 +50,7 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// One rule. It exists only in canonical form, so equal rules are equal texts.
+/// One rule. It exists only in canonical form, so equal rules have equal texts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PolicyRule {
@@ -70,12 +70,12 @@ impl PolicyRule {
         self.port
     }
 
-    /// Says whether the rule can only be judged when the request is seen, not when the connection is made.
+    /// Returns whether the rule can only be decided when the request is known, not when the connection is made.
     pub fn needs_request(&self) -> bool {
         self.method.is_some() || self.path.is_some()
     }
 
-    /// Says whether everything `other` allows is allowed by this rule too, both read as allow rules.
+    /// Returns whether this rule allows everything that `other` allows, both read as allow rules.
     pub fn covers(&self, other: &Self) -> bool {
         self.port.unwrap_or(HTTPS_PORT) == other.port.unwrap_or(HTTPS_PORT) && self.covers_any_port(other)
     }
@@ -100,7 +100,7 @@ impl PolicyRule {
     }
 }
 
-/// What may be fetched may also be asked for its headers.
+/// Returns whether a rule's method allows a request's method. A rule for `GET` allows `HEAD` too.
 pub(super) fn method_matches(rule: &str, method: &str) -> bool {
     rule == method || (rule == "GET" && method == "HEAD")
 }
@@ -118,7 +118,7 @@ impl fmt::Display for PolicyRule {
     }
 }
 
-/// Why a text is not a rule.
+/// The reasons why a text is not a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRule {
     #[error("rule `{rule}` has no host")]
@@ -131,13 +131,13 @@ pub enum BadRule {
     Method { rule: String, method: String },
     #[error("rule `{rule}` names a port that is not 1 to 65535")]
     Port { rule: String },
-    #[error("rule `{rule}` has a path that is not plain")]
+    #[error("rule `{rule}` has an invalid path")]
     Path { rule: String },
     #[error("rule `{rule}` is neither a preset nor a full host name")]
     Word { rule: String, meant: Option<&'static str> },
     #[error("rule `{rule}` has a `*` that is not its whole first label")]
     Star { rule: String },
-    #[error("rule `{rule}` names no host")]
+    #[error("rule `{rule}` has an invalid host")]
     Host { rule: String, source: BadHost },
 }
 
@@ -145,7 +145,7 @@ impl BadRule {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Empty { .. } => Some("write `METHOD host/path`, or only the host".to_owned()),
-            Self::Everything { .. } => Some("name the hosts, or ask for the policy `open` by name".to_owned()),
+            Self::Everything { .. } => Some("name the hosts, or request the policy `open` explicitly".to_owned()),
             Self::Scheme { .. } => Some("leave out `https://`; for plain HTTP write `host:80`".to_owned()),
             Self::Method { .. } => Some(format!("use one of {}", METHODS.join(", "))),
             Self::Port { .. } => None,
@@ -160,7 +160,7 @@ impl BadRule {
     }
 }
 
-/// Reads one entry of a rule list: a preset name becomes its rules, anything else one rule.
+/// Parses one entry of a rule list: a preset name becomes its rules, anything else one rule.
 pub fn expand(entry: &str) -> Result<Vec<PolicyRule>, BadRule> {
     match preset::find(entry.trim()) {
         Some(preset) => preset.rules.iter().map(|rule| rule.parse()).collect(),
@@ -213,7 +213,7 @@ fn parse_host_pattern(host: &str, rule: &dyn Fn() -> String) -> Result<HostPatte
             return Err(BadRule::Star { rule: rule() });
         }
         let suffix = name(suffix)?;
-        // A whole top-level domain is as good as every host, and an address has nothing below it.
+        // A whole top-level domain is nearly every host, and an address has no subdomains.
         if !suffix.contains('.') || suffix.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
             return Err(BadRule::Everything { rule: rule() });
         }
@@ -230,7 +230,7 @@ fn parse_host_pattern(host: &str, rule: &dyn Fn() -> String) -> Result<HostPatte
     Ok(HostPattern::Exact(host))
 }
 
-/// Splits `host:port`; `None` when the port is not one. A bare IPv6 address has no port.
+/// Splits `host:port`; `None` when the port is invalid. A bare IPv6 address has no port.
 fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
     let colon = match authority.rfind(']') {
         Some(end) => match authority.get(end + 1..)? {
@@ -287,10 +287,10 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
-        check("*", "rule `*` would match every host | name the hosts, or ask for the policy `open` by name");
-        check("*:443", "rule `*:443` would match every host | name the hosts, or ask for the policy `open` by name");
-        check("*.com", "rule `*.com` would match every host | name the hosts, or ask for the policy `open` by name");
+    fn invalid_rules_are_refused() {
+        check("*", "rule `*` would match every host | name the hosts, or request the policy `open` explicitly");
+        check("*:443", "rule `*:443` would match every host | name the hosts, or request the policy `open` explicitly");
+        check("*.com", "rule `*.com` would match every host | name the hosts, or request the policy `open` explicitly");
         check("a*.com", "rule `a*.com` has a `*` that is not its whole first label | write `*.example.com`");
         check("*.*.com", "rule `*.*.com` has a `*` that is not its whole first label | write `*.example.com`");
         check("npmm", "rule `npmm` is neither a preset nor a full host name | did you mean `npm`?");
@@ -307,10 +307,10 @@ mod tests {
         check("x.io:99999", "rule `x.io:99999` names a port that is not 1 to 65535 | ");
         check(
             "x.io/../y",
-            "rule `x.io/../y` has a path that is not plain | write the path without escapes or a query; `*` may stand for one whole segment",
+            "rule `x.io/../y` has an invalid path | write the path without escapes or a query; `*` may stand for one whole segment",
         );
         check("", "rule `` has no host | write `METHOD host/path`, or only the host");
-        check("127.1", "rule `127.1` names no host | write IPv4 as four decimal numbers, IPv6 in brackets");
+        check("127.1", "rule `127.1` has an invalid host | write IPv4 as four decimal numbers, IPv6 in brackets");
     }
 
     #[test]
@@ -344,7 +344,7 @@ mod tests {
         }
     }
 
-    /// Whom the presets let in is asked where they stand.
+    /// What the presets allow is tested beside them, in `preset`.
     #[test]
     fn presets_become_rules() {
         for preset in preset::PRESETS {

@@ -1,14 +1,14 @@
-//! What a person is offered when something was refused: a rule no wider than what was asked for, as it can be pasted.
+//! Suggests a rule for a refused request, no wider than that request and ready to be pasted into a shell.
 
 use super::rule::PolicyRule;
 
-/// The longest path of such a rule: one that is cut on its way to a person would be another rule.
+/// The longest path of a suggested rule: a path that is cut in a message would make a different rule.
 const MAX_PATH_BYTES: usize = 200;
 
-/// Returns the rule that allows one request to a host and nothing else of it, where a rule can say that.
+/// Returns the rule that allows one request to a host and nothing else of it, if there is such a rule.
 ///
-/// An agent chooses what it asks for, and a person pastes the answer: a path with anything in it that a rule or a shell
-/// reads as more than itself, such as `*`, has no such rule.
+/// An agent chooses its requests, and the user pastes the suggestion. So a path with any character that has a special
+/// meaning in a rule or in a shell, such as `*`, has no suggested rule.
 pub fn rule_for_request(authority: &str, method: &str, path: &str) -> Option<PolicyRule> {
     let path = path.split(['?', '#']).next().unwrap_or_default();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/@:+,=".contains(&byte);
@@ -18,7 +18,7 @@ pub fn rule_for_request(authority: &str, method: &str, path: &str) -> Option<Pol
     format!("{} {authority}{path}", method.to_ascii_uppercase()).parse().ok()
 }
 
-/// Returns a rule as it stands in a command line.
+/// Returns a rule as a shell argument.
 pub fn shell_argument(rule: &str) -> String {
     if rule.contains([' ', '*', '[']) { format!("'{rule}'") } else { rule.to_owned() }
 }
@@ -34,11 +34,11 @@ mod tests {
     }
 
     #[test]
-    fn one_request() {
+    fn rules_allow_exactly_one_request() {
         check("x.io", "POST", "/o/r.git/git-receive-pack", Some("POST x.io/o/r.git/git-receive-pack"));
         check("x.io:80", "get", "/a?token=b", Some("GET x.io:80/a"));
         check("x.io", "GET", "/", Some("GET x.io/"));
-        // Nothing that means more than it says, to us or to a shell.
+        // No characters with a special meaning in a rule or in a shell.
         for path in ["/*", "/a/*", "/a/../b", "//a", "/%61", "/a'b", "/$HOME", "/`id`", "/a;b", "/a b", "", "a"] {
             check("x.io", "GET", path, None);
         }

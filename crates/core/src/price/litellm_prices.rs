@@ -1,7 +1,7 @@
-//! Reads LiteLLM's `model_prices_and_context_window.json`, and writes and reads what is kept of it.
+//! Imports LiteLLM's `model_prices_and_context_window.json`, and writes and reads the saved import.
 //!
-//! Tiers by speed (batch, flex, priority) are not read: ralph asks for none of them. Nor are fees for tools of the
-//! provider's, which are taken out of every call; a model that cannot be had without a fee for each call is left out.
+//! Speed tiers (batch, flex, priority) are not read: ralph never requests them. Nor are fees for the provider's own
+//! tools, which ralph removes from every call; a model that always charges a fee per call is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,23 +29,23 @@ impl PriceImportError {
     }
 }
 
-/// The version of the file an import is kept in.
+/// The format version of a saved import.
 const FORMAT: u32 = 1;
 
-/// Why a kept import cannot be used.
+/// The reasons why a saved import cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SavedPricesError {
-    #[error("it is no price list of ralph's, at line {line}, column {column}")]
+    #[error("it is not a price list written by ralph, at line {line}, column {column}")]
     Json { line: usize, column: usize, source: serde_json::Error },
     #[error("it has format {found}, and this ralph reads {FORMAT}")]
     Format { found: u32 },
-    #[error("`{model}` costs nothing in it, which would lift the cost cap")]
+    #[error("`{model}` has a price of zero, which would disable the cost cap")]
     Free { model: String },
-    #[error("it names no model")]
+    #[error("it has no models")]
     Empty,
 }
 
-/// The version stands apart, so that one that is newer is told as that and not as a mistake.
+/// Parsed separately, so that a newer version is reported as such and not as a syntax error.
 #[derive(Deserialize)]
 struct SavedPricesVersion {
     format: u32,
@@ -57,23 +57,23 @@ struct SavedPrices {
     models: PriceTable,
 }
 
-/// What a price file gave.
+/// The result of importing a price file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportedPrices {
     pub table: PriceTable,
-    /// Entries without a usable price per token: pictures, speech, free trials, mistakes.
+    /// Entries without a usable price per token: images, speech, free trials, mistakes.
     pub skipped: usize,
 }
 
 impl ImportedPrices {
-    /// Returns the text it is kept as; [`read_saved`] reads it.
+    /// Returns the import as JSON text; [`read_saved`] reads it.
     pub fn to_saved_json(&self) -> String {
-        let kept = SavedPrices { format: FORMAT, models: self.table.clone() };
-        serde_json::to_string_pretty(&kept).expect("plain data with string keys") + "\n"
+        let saved = SavedPrices { format: FORMAT, models: self.table.clone() };
+        serde_json::to_string_pretty(&saved).expect("plain data with string keys") + "\n"
     }
 }
 
-/// Reads a kept import. It was made from sane prices, so whatever is odd in it makes all of it doubtful.
+/// Reads a saved import. It was written from valid prices, so a single odd value makes the whole file untrustworthy.
 pub fn read_saved(json: &str) -> Result<PriceTable, SavedPricesError> {
     let bad =
         |source: serde_json::Error| SavedPricesError::Json { line: source.line(), column: source.column(), source };
@@ -91,7 +91,7 @@ pub fn read_saved(json: &str) -> Result<PriceTable, SavedPricesError> {
     if models.is_empty() { Err(SavedPricesError::Empty) } else { Ok(models) }
 }
 
-/// Reads a price file; entries that make no sense are counted, not fatal.
+/// Reads a price file; invalid entries are counted, not fatal.
 pub fn import_litellm(json: &str) -> Result<ImportedPrices, PriceImportError> {
     let entries: BTreeMap<String, Value> = serde_json::from_str(json).map_err(|source| PriceImportError::Json {
         line: source.line(),
@@ -112,16 +112,17 @@ pub fn import_litellm(json: &str) -> Result<ImportedPrices, PriceImportError> {
     if table.is_empty() { Err(PriceImportError::Empty { skipped }) } else { Ok(ImportedPrices { table, skipped }) }
 }
 
-/// Returns the longest answer of a model. One that cannot be is as good as unknown: prices count all the same.
+/// Returns the maximum output of a model. An impossible value counts as unknown; the prices are used all the same.
 fn max_output(entry: &Value) -> Option<u64> {
     entry.get("max_output_tokens")?.as_u64().filter(|most| (1..=MAX_OUTPUT_TOKENS).contains(most))
 }
 
-/// Says whether every call of a model costs a fee beside its tokens, which nobody would reserve or charge.
+/// Returns whether every call of a model costs a fee on top of its tokens, which would be neither reserved nor
+/// charged.
 fn has_fee(key: &str, entry: &Value) -> bool {
     let asked = |name: &str| entry.get(name).is_some_and(is_nonzero_fee);
     let fees = ["input_cost_per_request", "output_cost_per_request", "input_cost_per_query", "output_cost_per_query"];
-    // With most models a search is a tool that may be left out. These search whatever they are asked.
+    // With most models a search is a tool that can be left out. These search on every call.
     let searches = || {
         let provider = entry.get("litellm_provider").and_then(Value::as_str).unwrap_or_default();
         let words = ["perplexity", "sonar", "search-preview", "search-api", "deep-research"];
@@ -130,33 +131,33 @@ fn has_fee(key: &str, entry: &Value) -> bool {
     fees.into_iter().any(asked) || (asked("search_context_cost_per_query") && searches())
 }
 
-/// Says whether a fee is more than nothing; one that cannot be read is.
+/// Returns whether a fee is above zero; an unreadable fee counts as one.
 fn is_nonzero_fee(fee: &Value) -> bool {
     match fee {
         Value::Null => false,
         Value::Number(number) => number.as_f64() != Some(0.0),
-        // A fee for each size of a search.
+        // One fee for each search size.
         Value::Object(sizes) => sizes.values().any(is_nonzero_fee),
         Value::Bool(_) | Value::String(_) | Value::Array(_) => true,
     }
 }
 
 fn price(provider: &str, entry: &Value) -> Option<Price> {
-    // A rate that is there but malformed spoils the entry: half a price is a wrong price.
+    // A malformed rate invalidates the entry: half a price is a wrong price.
     let rate = |name: &str| match entry.get(name) {
         None | Some(Value::Null) => Some(None),
         Some(value) => per_million(value).map(Some),
     };
     let input = rate("input_cost_per_token")??;
     let output = rate("output_cost_per_token")??;
-    // Zero stands for trials and flat rates in that file. Here it would lift the cost cap.
+    // In that file zero stands for trials and flat rates. Here it would disable the cost cap.
     if input == 0 && output == 0 && !is_free_provider(provider) {
         return None;
     }
     let or = |rate: Option<u64>, fallback: u64| rate.filter(|rate| *rate > 0).unwrap_or(fallback);
-    // Anthropic sells an hour in the cache at twice the input, also for models whose entry does not say so.
-    let hour = |sold: Option<u64>, input: u64| {
-        sold.filter(|rate| *rate > 0).or((provider == "anthropic").then(|| input.saturating_mul(2)))
+    // Anthropic charges twice the input rate for an hour in the cache, also for models whose entry does not say so.
+    let hour = |listed: Option<u64>, input: u64| {
+        listed.filter(|rate| *rate > 0).or((provider == "anthropic").then(|| input.saturating_mul(2)))
     };
     let base = TokenRates {
         input,
@@ -172,7 +173,7 @@ fn price(provider: &str, entry: &Value) -> Option<Price> {
         let above = |name: &str| rate(&format!("{name}_above_{step}k_tokens"));
         let input = or(above("input_cost_per_token")?, base.input);
         let known = long.unwrap_or_default();
-        // The dearest of all steps counts from the first one on: more than the bill, never less.
+        // The highest rate of all steps applies from the first one on: more than the bill, never less.
         long = Some(TokenRates {
             input: known.input.max(input),
             output: known.output.max(or(above("output_cost_per_token")?, base.output)),
@@ -197,7 +198,7 @@ fn price(provider: &str, entry: &Value) -> Option<Price> {
     })
 }
 
-/// Returns from how many thousands of tokens on a rate counts, by its name.
+/// Returns the prompt length, in thousands of tokens, from which a rate applies, by its name.
 fn long_prompt_threshold(name: &str) -> Option<u64> {
     let rates = [
         "input_cost_per_token",
@@ -209,11 +210,11 @@ fn long_prompt_threshold(name: &str) -> Option<u64> {
     rest.strip_prefix("_above_")?.strip_suffix("k_tokens")?.parse().ok()
 }
 
-/// Turns dollars per token into micro-dollars per million tokens.
+/// Converts dollars per token into micro-dollars per million tokens.
 fn per_million(value: &Value) -> Option<u64> {
     let usd = value.as_f64().filter(|usd| (0.0..=ABSURD_USD_PER_TOKEN).contains(usd))?;
     let micros = (usd * 1e12).round();
-    // A price too small to write down is still a price.
+    // A price too small to represent is still a price.
     let micros = if usd > 0.0 { micros.max(1.0) } else { 0.0 };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1e12")]
     Some(micros as u64)
@@ -227,7 +228,7 @@ mod tests {
     use crate::price::TokenUsage;
 
     #[test]
-    fn a_file() {
+    fn a_price_file_is_imported() {
         let json = r#"{
             "sample_spec": {"input_cost_per_token": "a number", "litellm_provider": "one of …"},
             "gpt-5": {"input_cost_per_token": 1.25e-06, "output_cost_per_token": 1e-05,
@@ -284,9 +285,9 @@ mod tests {
         assert_eq!(skipped, 7);
     }
 
-    /// A fee for each call is in no sum of tokens, so a model that has one has no price that ralph could hold to.
+    /// A fee per call is in no sum of tokens, so a model with one has no price that ralph could keep to.
     #[test]
-    fn fees_for_each_call() {
+    fn models_with_a_fee_per_call_are_left_out() {
         let sizes = r#"{"search_context_size_low": 0.005, "search_context_size_high": 0.012}"#;
         let nothing = r#"{"search_context_size_low": 0.0}"#;
         for (key, provider, fee, want) in [
@@ -298,7 +299,7 @@ mod tests {
             ("perplexity/r1", "perplexity", format!("\"search_context_cost_per_query\": {nothing}"), true),
             ("openrouter/perplexity/sonar", "openrouter", format!("\"search_context_cost_per_query\": {sizes}"), false),
             ("gpt-4o-search-preview", "openai", format!("\"search_context_cost_per_query\": {sizes}"), false),
-            // Where it is a tool, the tool is taken out of every call.
+            // Where the search is a tool, ralph removes the tool from every call.
             ("claude-opus-4-1", "anthropic", format!("\"search_context_cost_per_query\": {sizes}"), true),
             ("gpt-5", "openai", format!("\"search_context_cost_per_query\": {sizes}"), true),
         ] {
@@ -329,7 +330,7 @@ mod tests {
             (0, 272_000, 272_000),
             (0, 272_001, 544_002),
             (1, 128_000, 128_000),
-            // The dearest step counts from the first on.
+            // The highest step applies from the first one on.
             (1, 128_001, 384_003),
         ] {
             assert_eq!(prices[at].cost(&usage(input)).0, want, "{at} {input}");
@@ -337,8 +338,8 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_answers() {
-        for (said, want) in [
+    fn maximum_outputs() {
+        for (limit, want) in [
             ("8192", Some(8192)),
             ("1048576", Some(1_048_576)),
             ("10000000", None),
@@ -350,10 +351,10 @@ mod tests {
         ] {
             let json = format!(
                 r#"{{"m": {{"input_cost_per_token": 1e-06, "output_cost_per_token": 1e-06, "litellm_provider": "x",
-                      "max_tokens": 7, "max_output_tokens": {said}}}}}"#
+                      "max_tokens": 7, "max_output_tokens": {limit}}}}}"#
             );
             let ImportedPrices { table, skipped } = import_litellm(&json).expect("a price file");
-            assert_eq!((table.max_output("x", "m"), skipped), (want, 0), "{said}");
+            assert_eq!((table.max_output("x", "m"), skipped), (want, 0), "{limit}");
         }
     }
 
@@ -369,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_again() {
+    fn saved_prices_round_trip() {
         let json = r#"{
             "a": {"input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06, "litellm_provider": "x",
                   "input_cost_per_token_above_200k_tokens": 2e-06, "max_output_tokens": 4096},
@@ -378,12 +379,12 @@ mod tests {
             "ollama/c": {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0, "litellm_provider": "ollama"}
         }"#;
         let imported = import_litellm(json).expect("a price file");
-        assert_eq!(read_saved(&imported.to_saved_json()).expect("what was kept"), imported.table);
+        assert_eq!(read_saved(&imported.to_saved_json()).expect("a saved import"), imported.table);
         assert!(imported.to_saved_json().starts_with("{\n  \"format\": 1,\n"), "{}", imported.to_saved_json());
     }
 
     #[test]
-    fn what_was_kept_and_spoilt() {
+    fn damaged_saved_prices_are_refused() {
         let one = |price: &str, provider: &str| {
             format!(r#"{{"format": 1, "models": {{"m\u001b": {{"provider": "{provider}", "price": {price}}}}}}}"#)
         };
@@ -392,12 +393,12 @@ mod tests {
         for (json, want) in [
             (one(price, "x"), None),
             (one(free, "ollama"), None),
-            (one(free, "x"), Some("`m` costs nothing in it, which would lift the cost cap")),
-            (one("7", "x"), Some("it is no price list of ralph's, at line 1, column 64")),
+            (one(free, "x"), Some("`m` has a price of zero, which would disable the cost cap")),
+            (one("7", "x"), Some("it is not a price list written by ralph, at line 1, column 64")),
             (one(price, "x").replace(": 1,", ": 2,"), Some("it has format 2, and this ralph reads 1")),
-            (String::new(), Some("it is no price list of ralph's, at line 1, column 0")),
-            ("{}".to_owned(), Some("it is no price list of ralph's, at line 1, column 2")),
-            (r#"{"format": 1, "models": {}}"#.to_owned(), Some("it names no model")),
+            (String::new(), Some("it is not a price list written by ralph, at line 1, column 0")),
+            ("{}".to_owned(), Some("it is not a price list written by ralph, at line 1, column 2")),
+            (r#"{"format": 1, "models": {}}"#.to_owned(), Some("it has no models")),
         ] {
             assert_eq!(read_saved(&json).err().map(|bad| bad.to_string()).as_deref(), want, "{json}");
         }
@@ -405,11 +406,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_kept_never_panics(json in "\\PC{0,60}", at in any::<prop::sample::Index>(), byte in any::<char>()) {
+        fn damaged_saved_prices_never_panic(json in "\\PC{0,60}", at in any::<prop::sample::Index>(), byte in any::<char>()) {
             let _ = read_saved(&json);
             let entry = r#"{"m": {"input_cost_per_token": 1e-6, "output_cost_per_token": 1e-6, "litellm_provider": "x"}}"#;
-            let kept = import_litellm(entry).expect("a price file").to_saved_json();
-            let mut chars: Vec<char> = kept.chars().collect();
+            let saved = import_litellm(entry).expect("a price file").to_saved_json();
+            let mut chars: Vec<char> = saved.chars().collect();
             let at = at.index(chars.len());
             chars[at] = byte;
             if let Ok(table) = read_saved(&chars.into_iter().collect::<String>()) {

@@ -1,7 +1,7 @@
-//! What tokens cost: usage, prices, the shipped table and the reader of LiteLLM's price file. The table also knows how
-//! long an answer of a model may be.
+//! Computes what tokens cost: usage, prices, the shipped table and the import of LiteLLM's price file. The table also
+//! has the maximum output of each model.
 //!
-//! A price that nobody knows is `None`, never zero. What a run may spend is decided in `budget`, not here.
+//! An unknown price is `None`, never zero. What a run may spend is decided in `budget`, not here.
 
 mod litellm_prices;
 mod rate;

@@ -1,4 +1,4 @@
-//! A price as whole micro-dollars per million tokens, and what a usage costs at it.
+//! Prices in whole micro-dollars per million tokens, and the cost of a usage.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,15 +17,15 @@ pub struct TokenRates {
     pub output: u64,
     pub cached_input: u64,
     pub cache_write: u64,
-    /// A write that lasts an hour; `None` where there is no price of its own.
+    /// A cache write that lasts an hour; `None` where there is no separate price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write_long: Option<u64>,
-    /// Output that was thought and not said; `None` where it costs like any other.
+    /// Reasoning output; `None` where it costs the same as other output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<u64>,
 }
 
-/// How long what a call writes to the cache may stay there. An hour costs more than the usual few minutes.
+/// How long cache writes of a call may stay in the cache. An hour costs more than the usual few minutes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheLifetime {
     Short,
@@ -39,22 +39,22 @@ pub struct Price {
     pub output: u64,
     pub cached_input: u64,
     pub cache_write: u64,
-    /// A write that lasts an hour; `None` where there is no price of its own.
+    /// A cache write that lasts an hour; `None` where there is no separate price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write_long: Option<u64>,
-    /// Output that was thought and not said; `None` where it costs like any other.
+    /// Reasoning output; `None` where it costs the same as other output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<u64>,
-    /// The rates of a call whose whole prompt is long.
+    /// The rates of a call with a long prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above_200k: Option<TokenRates>,
-    /// What is long, where that is not 200 000 tokens.
+    /// The threshold of a long prompt, where it is not 200 000 tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long_after: Option<u64>,
 }
 
 impl Price {
-    /// The price of what costs nothing by nature. Never use it for a price that is merely unknown.
+    /// The price of a model that is inherently free. Never use it for a price that is merely unknown.
     pub const FREE: Self = Self {
         input: 0,
         output: 0,
@@ -66,16 +66,17 @@ impl Price {
         long_after: None,
     };
 
-    /// Makes a price from dollars per million tokens; classes without a price of their own cost as much as input.
+    /// Builds a price from dollars per million tokens; classes without a separate price cost as much as input.
     pub fn per_mtok_usd(input: f64, output: f64, cached_input: Option<f64>) -> Self {
         let [input, output] = [input, output].map(|usd| MicroUsd::from_usd(usd).0);
         let cached_input = cached_input.map_or(input, |usd| MicroUsd::from_usd(usd).0);
         Self { input, output, cached_input, cache_write: input, ..Self::FREE }
     }
 
-    /// Returns what one call cost, rounded up to the next micro-dollar.
+    /// Returns the cost of one call, rounded up to the next micro-dollar.
     ///
-    /// A sum of several calls gives at least what they cost apart, because a long prompt is then assumed.
+    /// For the sum of several calls the result is at least the sum of their costs, because a long prompt is then
+    /// assumed.
     pub fn cost(&self, usage: &TokenUsage) -> MicroUsd {
         let rates = self.rates(usage.prompt());
         let thought = usage.reasoning.min(usage.output);
@@ -90,14 +91,15 @@ impl Price {
         round_up(&parts)
     }
 
-    /// Returns the most one call can cost: no token comes from a cache, the answer is as long as it may be, and all of it
-    /// is of the dearer kind.
+    /// Returns the worst-case cost of a call: no token comes from a cache, the output has its maximum length, and all
+    /// of it is of the more expensive kind.
     pub fn worst_case(&self, input_tokens: u64, max_output: u64, writes: CacheLifetime) -> MicroUsd {
         let rates = self.rates(input_tokens);
         round_up(&[(input_tokens, rates.highest_input_rate(writes)), (max_output, rates.highest_output_rate())])
     }
 
-    /// Returns the most output tokens that `left` pays for after the prompt; `None` when it does not pay for the prompt.
+    /// Returns the most output tokens that `left` pays for after the prompt; `None` when it does not pay for the
+    /// prompt.
     pub fn affordable_output(&self, input_tokens: u64, left: MicroUsd, writes: CacheLifetime) -> Option<u64> {
         let prompt = self.worst_case(input_tokens, 0, writes);
         let rest = u128::from(left.0.checked_sub(prompt.0)?) * MILLION;
@@ -105,7 +107,7 @@ impl Price {
         Some(rest.checked_div(u128::from(rate)).map_or(u64::MAX, |tokens| u64::try_from(tokens).unwrap_or(u64::MAX)))
     }
 
-    /// Returns the dearest rate of a prompt token and of an answer's, for a prompt of at most so many tokens.
+    /// Returns the highest rates of a prompt token and of an output token, for a prompt of at most so many tokens.
     pub fn highest_rates(&self, input_tokens: u64, writes: CacheLifetime) -> (u64, u64) {
         let rates = self.rates(input_tokens);
         (rates.highest_input_rate(writes), rates.highest_output_rate())
@@ -121,7 +123,7 @@ impl Price {
             reasoning: self.reasoning,
         };
         match self.above_200k {
-            // The dearer of both, so that more tokens never cost less.
+            // The higher of both rates, so that more tokens never cost less.
             Some(long) if prompt > self.long_after.unwrap_or(LONG_PROMPT) => TokenRates {
                 input: long.input.max(base.input),
                 output: long.output.max(base.output),
@@ -136,10 +138,13 @@ impl Price {
 }
 
 impl TokenRates {
-    /// Where writing costs more than reading anew, an hour is sold at twice the input; elsewhere like any other write.
+    /// Where a cache write costs more than fresh input, an hour costs twice the input rate; elsewhere the same as any
+    /// write.
     fn long_cache_write_rate(&self) -> u64 {
-        let sold = self.cache_write > self.input;
-        self.cache_write_long.unwrap_or(if sold { self.input.saturating_mul(2) } else { 0 }).max(self.cache_write)
+        let has_write_price = self.cache_write > self.input;
+        self.cache_write_long
+            .unwrap_or(if has_write_price { self.input.saturating_mul(2) } else { 0 })
+            .max(self.cache_write)
     }
 
     fn reasoning_rate(&self) -> u64 {
@@ -215,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn thoughts() {
+    fn reasoning_tokens() {
         let million = 1_000_000;
         let half = TokenUsage { output: million, reasoning: million / 2, ..TokenUsage::default() };
         let long = TokenUsage { input: million, ..half };
@@ -223,14 +228,14 @@ mod tests {
             (GLM, half, 2_200_000, 2_200_000),
             (Price { reasoning: Some(4_000_000), ..GLM }, half, 3_100_000, 4_000_000),
             (Price { reasoning: Some(1_000_000), ..GLM }, half, 1_600_000, 2_200_000),
-            // Some count thoughts beside the answer; there cannot be more of them than there was answer.
+            // Some providers count reasoning beside the output; there cannot be more of it than there was output.
             (
                 Price { reasoning: Some(4_000_000), ..GLM },
                 TokenUsage { reasoning: u64::MAX, ..half },
                 4_000_000,
                 4_000_000,
             ),
-            // A long prompt: the dearer of both, and what has no rate of its own costs like the rest.
+            // A long prompt: the higher rate of both, and a class without a rate of its own costs like the others.
             (LONG, long, 5_600_000, 5_600_000),
             (Price { reasoning: Some(6_000_000), ..LONG }, long, 1_200_000 + 2_200_000 + 3_000_000, 7_200_000),
             (Price { reasoning: Some(1_000_000), ..LONG }, long, 5_600_000, 5_600_000),
@@ -258,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_pays_for() {
+    fn affordable_output_tokens() {
         for (input, left, want) in [
             (0, 2_200_000, Some(1_000_000)),
             (1_000_000, 599_999, None),
@@ -271,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_in_the_cache() {
+    fn hour_long_cache_writes() {
         let opus = Price {
             input: 5_000_000,
             output: 25_000_000,
@@ -283,10 +288,10 @@ mod tests {
         for (price, want) in [
             (opus, 10_000_000),
             (Price { cache_write_long: Some(11_000_000), ..opus }, 11_000_000),
-            // A rate below the short one is a mistake.
+            // A rate below the short-lived one is a mistake.
             (Price { cache_write_long: Some(0), ..opus }, 6_250_000),
             (GLM, 600_000),
-            // A million is a long prompt.
+            // A million tokens is a long prompt.
             (LONG, 1_200_000),
         ] {
             check(price, million, want);
@@ -298,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_price_written_before_there_was_one_for_an_hour_or_for_thoughts() {
+    fn older_prices_still_parse() {
         let old = r#"{"input":600000,"output":2200000,"cached_input":110000,"cache_write":600000}"#;
         assert_eq!(serde_json::from_str::<Price>(old).expect("an old price"), GLM);
         assert_eq!(serde_json::to_string(&GLM).expect("a price"), old);
@@ -358,7 +363,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_affordable_is_affordable(price in price(), input in 0..1_000_000u64, left in any::<u64>()) {
+        fn affordable_output_stays_within_the_budget(price in price(), input in 0..1_000_000u64, left in any::<u64>()) {
             for writes in [CacheLifetime::Short, CacheLifetime::Long] {
                 if let Some(output) = price.affordable_output(input, MicroUsd(left), writes) {
                     prop_assert!(price.worst_case(input, output, writes) <= MicroUsd(left));

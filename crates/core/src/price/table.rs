@@ -1,4 +1,4 @@
-//! Prices by LiteLLM's model names: what ships with ralph, and what a person imported over it.
+//! Prices by LiteLLM's model names: the shipped table, and what the user imported over it.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 use super::litellm_prices::read_saved;
 use super::rate::Price;
 
-/// No model is known to answer with more, its thoughts included.
+/// An upper bound: no known model has a larger maximum output, reasoning included.
 pub const MAX_OUTPUT_TOKENS: u64 = 1 << 20;
 
-/// One model of the table: who sells it and for how much.
+/// One model of the table: its provider and its price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PriceEntry {
     pub(super) provider: String,
     pub(super) price: Price,
-    /// The longest answer it gives, in tokens, where that is known.
+    /// The maximum output in tokens, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) most_output: Option<u64>,
 }
@@ -26,23 +26,23 @@ pub(super) struct PriceEntry {
 #[serde(transparent)]
 pub struct PriceTable(BTreeMap<String, PriceEntry>);
 
-/// What ships with ralph; `crates/core/examples/prices.rs` makes it.
+/// The shipped prices; `crates/core/examples/prices.rs` generates them.
 const SHIPPED: &str = include_str!("../../../../config/prices.json");
 
-/// Providers whose models cost nothing because they run on the user's machine or from a file.
+/// Returns whether a provider's models cost nothing because they run on the user's machine or from a file.
 pub fn is_free_provider(provider: &str) -> bool {
     matches!(provider, "ollama" | "ollama_chat" | "scripted")
 }
 
 impl PriceTable {
-    /// Returns the prices known when this version was made.
+    /// Returns the shipped prices of this version.
     pub fn shipped() -> Self {
         static TABLE: LazyLock<PriceTable> =
             LazyLock::new(|| read_saved(SHIPPED).expect("a list that a test has read"));
         TABLE.clone()
     }
 
-    /// Returns the day of which the shipped prices are.
+    /// Returns the date of the shipped prices.
     pub fn shipped_on() -> String {
         #[derive(Deserialize)]
         struct PriceTableDate {
@@ -51,9 +51,9 @@ impl PriceTable {
         serde_json::from_str::<PriceTableDate>(SHIPPED).expect("a list that a test has read").made
     }
 
-    /// Returns the price of a model: by its whole name, else by its bare name when the same provider sells it.
+    /// Returns the price of a model: by its full name, else by its bare name if the same provider sells it.
     ///
-    /// `None` means that nobody knows, and a run needs a token cap.
+    /// `None` means that the price is unknown, and a run needs a token cap.
     pub fn lookup(&self, provider: &str, model: &str) -> Option<Price> {
         if is_free_provider(provider) {
             return Some(Price::FREE);
@@ -61,7 +61,7 @@ impl PriceTable {
         self.entry(provider, model).map(|entry| entry.price)
     }
 
-    /// Returns the longest answer that a model gives, found like its price; `None` when nobody knows.
+    /// Returns the maximum output of a model, looked up like its price; `None` when it is unknown.
     pub fn max_output(&self, provider: &str, model: &str) -> Option<u64> {
         self.entry(provider, model)?.most_output
     }
@@ -71,7 +71,7 @@ impl PriceTable {
         whole.or_else(|| self.0.get(model).filter(|entry| entry.provider == provider))
     }
 
-    /// Puts another table over this one, model by model. What it does not say of a model's answers stays known.
+    /// Overlays another table on this one, model by model. A maximum output that the other table lacks is kept.
     #[must_use]
     pub fn overlaid(mut self, over: Self) -> Self {
         for (key, mut entry) in over.0 {
@@ -117,7 +117,7 @@ mod tests {
         check("openai", "gpt-5", Some(10_000_000));
         check("azure", "gpt-5", Some(10_000_000));
         check("anthropic", "claude-opus-4-5", Some(25_000_000));
-        // Sold by another provider: its price is its own business.
+        // Sold by another provider, which sets its own price.
         check("openrouter", "gpt-5", None);
         check("openrouter", "z-ai/glm-4.7", None);
         check("openai", "gpt-6000", None);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_to_the_cache_is_never_cheaper_than_it_was_sold() {
+    fn cache_writes_are_never_underpriced() {
         let table = PriceTable::shipped();
         assert_eq!(table.lookup("zai", "glm-4.7").map(|price| price.cache_write), Some(600_000));
         assert_eq!(table.lookup("anthropic", "claude-opus-4-5").map(|price| price.cache_write), Some(6_250_000));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_answers() {
+    fn maximum_outputs() {
         for (provider, model, want) in [
             ("zai", "glm-4.7", Some(128_000)),
             ("openai", "gpt-5", Some(128_000)),
@@ -162,14 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn what_ships() {
+    fn shipped_prices_are_sane() {
         let today = PriceTable::shipped_on();
         assert_eq!((today.len(), today.matches('-').count()), (10, 2), "{today} is no date");
         let table = PriceTable::shipped();
         for seller in ["anthropic", "deepseek", "gemini", "groq", "mistral", "moonshot", "openai", "xai", "zai"] {
             assert!(table.rows().any(|(_, provider, _)| provider == seller), "nothing of {seller}");
         }
-        // Whoever writes to a cache pays no less than for reading anew, except where it says so.
+        // A cache write never costs less than fresh input, except where the table says so.
         for (model, _, price) in table.rows() {
             assert!(price.input > 0 && price.output > 0 && price.cache_write > 0, "{model}");
             assert!(price.cached_input <= price.input, "{model}");
@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn an_import_wins() {
+    fn imported_prices_take_precedence() {
         let entry = |provider: &str, most_output| {
             let price = Price { output: 7, ..Price::FREE };
             PriceEntry { provider: provider.to_owned(), price, most_output }
         };
         let mut over = PriceTable::default();
         over.insert("gpt-5", entry("openai", Some(9)));
-        // One that was imported before answers had a length.
+        // An import from before tables had a maximum output.
         over.insert("claude-opus-4-5", entry("anthropic", None));
         over.insert("zai/glm-4.7", entry("somebody", None));
         let table = PriceTable::shipped().overlaid(over);

@@ -1,15 +1,15 @@
-//! A guess at tokens before a provider has counted them.
+//! Estimates token counts before a provider has counted them.
 //!
-//! A budget is reserved with this number, and the text may be written by somebody who wants it to be too small. So it
-//! follows what tokenisers do with text they were not made for. They know whole words of ordinary English, but cut
-//! random letters every second one, may give each digit and each sign a token of its own, and fall back to single bytes
-//! for a script they hardly know. English and code come out at two and a half to three bytes a token, where providers
-//! count about four; noise comes out at what it costs.
+//! A budget is reserved with this number, and the text may be written by an attacker who wants the estimate to be too
+//! small. So it follows what tokenisers do with text they were not trained on. They know whole words of ordinary
+//! English, but split random letters every second one, may give each digit and each symbol a token of its own, and
+//! fall back to single bytes for a script they hardly know. English and code come out at two and a half to three bytes
+//! per token, where providers count about four; noise comes out at what it costs.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// Which letters ordinarily follow a letter within a word. Seldom pairs are where tokenisers cut.
+/// The letters that commonly follow a letter within a word. Tokenisers split at rare pairs.
 const FOLLOWERS: [&str; 26] = [
     "bcdgiklmnprstuvwxy",
     "aeijlorsuy",
@@ -42,16 +42,16 @@ const FOLLOWERS: [&str; 26] = [
 /// One bit for each letter that may follow.
 const LETTER_PAIRS: [u32; 26] = letter_pairs();
 
-/// Words longer than this are not words.
+/// Longer words are not treated as words.
 const LONGEST_WORD: u64 = 16;
 
 /// Returns a number of tokens that a text very rarely exceeds.
 pub fn estimate_tokens(text: &str) -> u64 {
     let mut chars = text.chars().peekable();
     let mut tokens = 0u64;
-    // East Asian characters, counted apart because a token is not a whole number of them.
+    // East Asian characters, counted separately because their count per token is not whole.
     let mut wide = 0u64;
-    // Letters of which some are two tokens.
+    // Letters of which some take two tokens.
     let mut odd = 0u64;
     while let Some(c) = chars.next() {
         tokens += match c {
@@ -64,19 +64,20 @@ pub fn estimate_tokens(text: &str) -> u64 {
                 _ => word_tokens(c.to_ascii_lowercase(), &mut chars),
             },
             ' ' | '\t' | '\n' | '\r' => match 1 + run_length(&mut chars, |next| next == c) {
-                // A single space is part of the word or sign after it, but of nothing else.
+                // A single space is part of the following word or symbol, but of nothing else.
                 1 if c == ' ' => {
                     u64::from(!chars.peek().is_some_and(|next| next.is_ascii_graphic() && !next.is_ascii_digit()))
                 }
-                // Long runs are known of spaces and line feeds; of tabs only short ones, of returns none.
+                // Tokenisers know long runs of spaces and line feeds, only short runs of tabs, and none of carriage
+                // returns.
                 run if c == '\r' => run,
                 run if c == '\t' => run.div_ceil(4),
                 run => run.div_ceil(16),
             },
             _ if c.is_ascii_punctuation() => (1 + run_length(&mut chars, |next| next == c)).div_ceil(2),
-            // Digits, and signs nobody sees.
+            // Digits and invisible characters.
             '\0'..='\x7f' => 1,
-            // The letters of western Europe and of Russian, dashes and quotes: most are one, some are two.
+            // Western European and Russian letters, dashes and quotes: most take one token, some two.
             '\u{c0}'..='\u{ff}' | '\u{410}'..='\u{44f}' | '\u{2010}'..='\u{2027}' => {
                 odd += 1;
                 1
@@ -92,7 +93,7 @@ pub fn estimate_tokens(text: &str) -> u64 {
     tokens + (wide * 13).div_ceil(5) + odd.div_ceil(2)
 }
 
-/// Counts a word: a token for each four letters, and one more wherever two letters meet that seldom do.
+/// Counts a word: one token per four letters, and one more at every rare pair of letters.
 fn word_tokens(first: char, chars: &mut Peekable<Chars<'_>>) -> u64 {
     let (mut letters, mut odd, mut last) = (1u64, 0u64, first);
     while let Some(letter) = chars.next_if(char::is_ascii_lowercase) {
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!(estimate_tokens(text), want, "{text:?}");
     }
 
-    /// What two real tokenisers made of these was never more.
+    /// Two real tokenisers never counted more tokens for these.
     #[test]
     fn runs_of_white_space() {
         check(&"\r".repeat(3200), 3200);
@@ -204,9 +205,9 @@ mod tests {
         }
     }
 
-    /// Noise, and what two public tokenisers (cl100k and Anthropic's first) made of it at most.
+    /// Noise, and the maximum that two public tokenisers (cl100k and Anthropic's first) counted for it.
     #[test]
-    fn noise_is_not_cheap() {
+    fn noise_is_not_underestimated() {
         for (text, tokens) in [
             ("wvzcq jxkp ghtrm qqzl vbnx", 15),
             ("QXZJKVWP TRBN", 8),
@@ -228,7 +229,7 @@ mod tests {
         }
 
         #[test]
-        fn two_texts_are_about_as_much_as_one(left in "\\PC{0,40}", right in "\\PC{0,40}") {
+        fn estimates_are_nearly_additive(left in "\\PC{0,40}", right in "\\PC{0,40}") {
             let apart = estimate_tokens(&left) + estimate_tokens(&right);
             let together = estimate_tokens(&format!("{left}{right}"));
             prop_assert!(together <= apart + 16, "{together} > {apart}");

@@ -1,10 +1,10 @@
-//! How many tokens were used, by the class they are priced in.
+//! Token counts by price class.
 
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// Tokens of one or more model calls, by the class they are priced in.
+/// Tokens of one or more model calls, by price class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TokenUsage {
@@ -28,14 +28,14 @@ impl TokenUsage {
         self.prompt().saturating_add(self.output)
     }
 
-    /// Returns the tokens of the whole prompt, wherever they came from.
+    /// Returns the tokens of the whole prompt, cached or not.
     pub fn prompt(&self) -> u64 {
         let written = self.cache_write.saturating_add(self.cache_write_long);
         self.input.saturating_add(self.cached_input).saturating_add(written)
     }
 }
 
-/// Files written before this class was known stay as they were.
+/// Returns whether the field is omitted, so that files written before this class existed stay unchanged.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn none(tokens: &u64) -> bool {
     *tokens == 0
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_class_of_long_writes_is_written_only_when_it_is_used() {
+    fn unused_hour_long_writes_are_omitted() {
         let old = r#"{"input":1,"cached_input":2,"cache_write":3,"output":4,"reasoning":1}"#;
         let usage =
             TokenUsage { input: 1, cached_input: 2, cache_write: 3, output: 4, reasoning: 1, ..TokenUsage::default() };

@@ -1,4 +1,5 @@
-//! Whose profile counts: the user's over the project's over the shipped ones, profile by profile.
+//! Resolves profiles from several files: the user's beat the project's, which beat the shipped ones, profile by
+//! profile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use crate::{hash, text};
 /// The profiles that ship with ralph.
 pub const SHIPPED: &str = include_str!("../../../../config/models.yaml");
 
-/// Files a person has looked at and trusts, by the hash of their bytes.
+/// Files that the user has reviewed and trusts, by the hash of their bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrustedFiles {
     pub sha256: BTreeSet<String>,
@@ -30,7 +31,7 @@ pub struct ProfileEntry {
     pub origin: ConfigOrigin,
     /// Hash of the file that holds the profile: what `ralph trust` pins.
     pub sha256: String,
-    /// Fields that a stranger must not set, named by a project file nobody has trusted yet.
+    /// Sensitive fields set by a project file that the user has not trusted yet.
     pub untrusted: Vec<&'static str>,
 }
 
@@ -44,7 +45,7 @@ impl ProfileEntry {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProfileCatalog(BTreeMap<String, ProfileEntry>);
 
-/// Why a profile cannot be used.
+/// The reasons why a profile cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
     #[error("model profiles could not be read")]
@@ -67,7 +68,7 @@ impl ProfileError {
 }
 
 impl ProfileCatalog {
-    /// Puts the found files over the shipped one. Among files of the same kind the first given wins.
+    /// Overlays the given files on the shipped one. Among files of the same kind the first one wins.
     pub fn load(sources: &[ProfileFile], trust: &TrustedFiles) -> Result<Self, ProfileError> {
         let shipped = ProfileFile { origin: ConfigOrigin::BuiltIn, text: SHIPPED.to_owned() };
         let mut ranked: Vec<&ProfileFile> = sources.iter().chain([&shipped]).collect();
@@ -115,7 +116,7 @@ impl ProfileCatalog {
     }
 }
 
-/// Unlike options, profiles of the user win over those of a project: they hold keys and prices.
+/// Unlike options, the user's profiles take precedence over those of a project: they hold keys and prices.
 fn precedence(origin: &ConfigOrigin) -> u8 {
     match origin {
         ConfigOrigin::Flag | ConfigOrigin::Env(_) | ConfigOrigin::User(_) => 0,
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_profiles_work() {
+    fn shipped_profiles_load() {
         let profiles = ProfileCatalog::load(&[], &TrustedFiles::default()).expect("the shipped file parses");
         let names: Vec<_> = profiles.iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["claude", "codex-like", "default-cheap", "gemini", "local", "strong-doctor"]);
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_asked_about() {
+    fn sensitive_fields_need_trust() {
         let file = project("profiles: {default-cheap: {litellm_model: openai/x, base_url: 'https://evil.example'}}");
         let profiles = ProfileCatalog::load(std::slice::from_ref(&file), &TrustedFiles::default()).expect("a file");
         let error = profiles.get("default-cheap").expect_err("not trusted");

@@ -1,4 +1,4 @@
-//! Where a profile's calls go.
+//! Resolves where a profile's calls go.
 
 use core::net::IpAddr;
 
@@ -7,10 +7,10 @@ use super::provider::{ProviderProtocol, UnknownModel};
 use crate::env::{self, Env};
 use crate::policy;
 
-/// An address to call and what to say there.
+/// An address to call, with the model name and the credentials used there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileEndpoint {
-    /// Without a trailing slash; the wire adds its own path. Empty for a scripted model.
+    /// Without a trailing slash; the protocol adds its own path. Empty for a scripted model.
     pub base_url: String,
     /// Variables or secret names that may hold the key, in order.
     pub key_envs: Vec<String>,
@@ -28,17 +28,17 @@ impl ProfileEndpoint {
         host_and_port(&self.base_url).ok()
     }
 
-    /// Says whether what is sent there can be read on its way: plain HTTP that leaves this machine.
+    /// Returns whether others can read what is sent there: plain HTTP that leaves this machine.
     pub fn is_cleartext(&self) -> bool {
         self.base_url.starts_with("http://") && !self.is_loopback()
     }
 
-    /// Says whether the token of a Claude subscription may go there: to Anthropic itself, or to this machine.
+    /// Returns whether the token of a Claude subscription may be sent there: to Anthropic itself, or to this machine.
     pub fn accepts_subscription(&self) -> bool {
         self.is_loopback() || self.host().is_some_and(|(host, _)| host == ANTHROPIC)
     }
 
-    /// Says whether it is on this very machine.
+    /// Returns whether it is on this machine.
     fn is_loopback(&self) -> bool {
         self.host().is_some_and(|(host, _)| {
             let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
@@ -47,20 +47,20 @@ impl ProfileEndpoint {
     }
 }
 
-/// Where subscriptions of Claude are good.
+/// The host that accepts Claude subscriptions.
 pub const ANTHROPIC: &str = "api.anthropic.com";
 
-/// The API version of Azure deployments that is asked for when nobody names another.
+/// The API version of Azure deployments when no other is configured.
 pub const DEFAULT_AZURE_VERSION: &str = "2024-10-21";
 
-/// Why a profile leads nowhere.
+/// The reasons why a profile has no endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadEndpoint {
     #[error(transparent)]
     Model(#[from] UnknownModel),
     #[error("provider `{provider}` has no base URL of its own")]
     NoBaseUrl { provider: &'static str, envs: &'static [&'static str] },
-    #[error("provider `{provider}` works through a LiteLLM proxy, and no address of one is set")]
+    #[error("provider `{provider}` needs a LiteLLM proxy, and no address of one is set")]
     NoProxy { provider: &'static str },
     #[error("base URL `{url}` {problem}")]
     Url { url: String, problem: &'static str },
@@ -83,8 +83,8 @@ impl BadEndpoint {
     }
 }
 
-/// Returns the names a profile's credential may have, in the order in which a run looks for them. A subscription comes last;
-/// it is good at the provider itself, and nobody else's to see.
+/// Returns the names a profile's credential may have, in the order in which a run looks for them. A subscription comes
+/// last; it is valid only at the provider itself and must not be sent to anyone else.
 pub fn credential_names(profile: &Profile, endpoint: &ProfileEndpoint) -> Vec<String> {
     let mut names = endpoint.key_envs.clone();
     let own = profile.base_url.is_none() && profile.api_key_env.is_none() && endpoint.accepts_subscription();
@@ -125,13 +125,13 @@ pub fn resolve_endpoint(profile: &Profile, env: &Env) -> Result<ProfileEndpoint,
 fn normalise_url(url: &str, provider: &str) -> Result<String, BadEndpoint> {
     let url = url.trim().trim_end_matches('/');
     host_and_port(url)?;
-    // Ollama's own base has no `/v1`; the chat protocol lives below it.
+    // Ollama's own base URL has no `/v1`; the chat protocol is served below it.
     let ollama = matches!(provider, "ollama" | "ollama_chat") && !url.ends_with("/v1");
     Ok(if ollama { format!("{url}/v1") } else { url.to_owned() })
 }
 
 fn host_and_port(url: &str) -> Result<(String, u16), BadEndpoint> {
-    // The value may hold a password, so it is shown only once nothing in it can be one.
+    // The value may hold a password, so it is shown only once that is ruled out.
     let bad = |problem| Err(BadEndpoint::Url { url: "…".to_owned(), problem });
     let (rest, default_port) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
         (Some(rest), _) => (rest, 443),
@@ -139,11 +139,11 @@ fn host_and_port(url: &str) -> Result<(String, u16), BadEndpoint> {
         _ => return bad("does not start with https:// or http://"),
     };
     if url.contains(['?', '#', '\\']) || url.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return bad("has a query, a fragment or a blank");
+        return bad("has a query, a fragment or a space");
     }
     let authority = rest.split('/').next().unwrap_or("");
     if authority.contains('@') {
-        return bad("holds a user name or password");
+        return bad("contains a user name or password");
     }
     let shown = |problem| BadEndpoint::Url { url: url.to_owned(), problem };
     let colon = authority.rfind(':').filter(|at| authority.rfind(']').is_none_or(|end| end < *at));
@@ -207,7 +207,7 @@ mod tests {
             "bedrock/x",
             None,
             &[],
-            "provider `bedrock` works through a LiteLLM proxy, and no address of one is set | start one and set LITELLM_PROXY_API_BASE, or `base_url` in your own models.yaml",
+            "provider `bedrock` needs a LiteLLM proxy, and no address of one is set | start one and set LITELLM_PROXY_API_BASE, or `base_url` in your own models.yaml",
         );
         check(
             "litellm_proxy/zai/glm-4.7",
@@ -231,7 +231,7 @@ mod tests {
             "zai/g",
             Some("https://u:pw@x.io"),
             &[],
-            "base URL `…` holds a user name or password | write `https://host/path`",
+            "base URL `…` contains a user name or password | write `https://host/path`",
         );
         check(
             "zai/g",
@@ -247,9 +247,9 @@ mod tests {
         );
     }
 
-    /// Every prefix that people bring along from LiteLLM: where it leads, in which protocol, with whose key.
+    /// Every provider prefix of LiteLLM: its address, its protocol, and whose key it needs.
     #[test]
-    fn every_provider_leads_somewhere() {
+    fn every_provider_has_an_endpoint() {
         let proxy = "http://localhost:4000";
         let own = [
             ("LITELLM_PROXY_API_BASE", proxy),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_of_azure() {
+    fn azure_api_versions() {
         let base = ("AZURE_API_BASE".to_owned(), "https://a.openai.azure.com".to_owned());
         let named = ("AZURE_API_VERSION".to_owned(), "2025-01-01-preview".to_owned());
         let version = |env: Vec<(String, String)>, model: &str| {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscription_is_for_its_own_provider() {
+    fn subscriptions_are_sent_only_to_their_provider() {
         for (base, want) in [
             (None, true),
             (Some("https://api.anthropic.com"), true),
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_on_its_way() {
+    fn cleartext_endpoints() {
         for (url, want) in [
             ("http://localhost:11434", false),
             ("http://127.0.0.1:4000/v1", false),

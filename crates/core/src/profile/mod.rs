@@ -1,6 +1,6 @@
-//! Model profiles: the providers ralph knows, `models.yaml`, whose profile counts, and where its calls go.
+//! Model profiles: the providers ralph knows, `models.yaml`, which profile takes precedence, and where its calls go.
 //!
-//! Calls are made in `engine`; keys are found by the secret store and never pass through here.
+//! The engine makes the calls; the secret store finds the keys, which never pass through here.
 
 mod catalog;
 mod endpoint;

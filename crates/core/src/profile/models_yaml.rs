@@ -1,4 +1,4 @@
-//! `models.yaml` as a file: its shape, and errors that say where.
+//! Parses `models.yaml`, with errors that name the position.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +10,28 @@ use super::provider::{ProviderModel, UnknownModel};
 use crate::price::{Price, PriceTable, is_free_provider};
 use crate::text;
 
-/// One way to call a model.
+/// One configured way to call a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// LiteLLM's name of the model: `provider/model`.
     pub litellm_model: String,
-    /// Longest answer of one call, in tokens.
+    /// The maximum output of one call, in tokens.
     #[serde(default = "default_output")]
     pub max_output_tokens: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Another endpoint than the provider's own.
+    /// An endpoint other than the provider's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
-    /// Another variable or secret than the provider's own.
+    /// A variable or secret other than the provider's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<ProfilePrice>,
-    /// Longest wait for one answer, in seconds.
+    /// The longest wait for one answer, in seconds.
     #[serde(default = "default_timeout")]
     pub timeout_s: u32,
     /// Further fields of the request.
@@ -63,7 +63,7 @@ impl Profile {
         ProviderModel::parse(&self.litellm_model)
     }
 
-    /// Returns the profile's own price, else the table's; `None` when nobody knows.
+    /// Returns the profile's own price, else the table's; `None` when it is unknown.
     pub fn price(&self, table: &PriceTable) -> Option<Price> {
         match self.price {
             Some(ask) => Some(Price::per_mtok_usd(ask.input_per_mtok, ask.output_per_mtok, ask.cached_input_per_mtok)),
@@ -71,19 +71,19 @@ impl Profile {
         }
     }
 
-    /// Returns the longest answer of the model, as the table knows it.
+    /// Returns the model's maximum output according to the table.
     pub fn model_max_output(&self, table: &PriceTable) -> Option<u64> {
         let model = self.model().ok()?;
         let behind = || proxied_model(&model).and_then(|behind| table.max_output(behind.provider.name, &behind.model));
         table.max_output(model.provider.name, &model.model).or_else(behind)
     }
 
-    /// Lists the fields that could send the user's key or money astray when a stranger wrote them.
+    /// Returns the fields that could misdirect the user's key or money if an untrusted author sets them.
     pub fn sensitive_fields(&self) -> Vec<&'static str> {
         let fields = [
             ("base_url", self.base_url.is_some()),
             ("api_key_env", self.api_key_env.is_some()),
-            // A price of nothing would lift the cost cap, and a request field can cost more than was reserved.
+            // A zero price would disable the cost cap, and a request field can cost more than was reserved.
             ("price", self.price.is_some()),
             ("extra", !self.extra.is_empty()),
         ];
@@ -91,15 +91,15 @@ impl Profile {
     }
 }
 
-/// Looks a model up, or else the one behind a proxy.
+/// Looks up the price of a model, or else of the model behind a proxy.
 fn lookup_price(model: &ProviderModel, table: &PriceTable) -> Option<Price> {
-    // One that is free by nature is so on its own machine, not behind somebody's proxy.
+    // A free model is free on its own machine, not behind another party's proxy.
     let behind = || proxied_model(model).filter(|behind| !is_free_provider(behind.provider.name));
     let own = table.lookup(model.provider.name, &model.model);
     own.or_else(|| behind().and_then(|behind| table.lookup(behind.provider.name, &behind.model)))
 }
 
-/// What a LiteLLM proxy is asked for is a LiteLLM name again: the model behind it, which costs and answers as that one.
+/// Returns the model behind a LiteLLM proxy: its name is a LiteLLM name again, with that model's price and output.
 fn proxied_model(model: &ProviderModel) -> Option<ProviderModel> {
     (model.provider.name == "litellm_proxy").then(|| ProviderModel::parse(&model.model).ok()).flatten()
 }
@@ -111,7 +111,7 @@ struct ModelsFile {
     profiles: BTreeMap<String, Profile>,
 }
 
-/// Why a `models.yaml` could not be used.
+/// The reasons why a `models.yaml` could not be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadModelsFile {
     #[error("{file}:{line}:{column}: unknown key `{key}`")]
@@ -136,7 +136,7 @@ impl BadModelsFile {
     }
 }
 
-/// Fields of a request that ralph fills itself: the model, the prompt and everything the meter relies on.
+/// Request fields that ralph fills in itself: the model, the prompt and everything the metering relies on.
 const RESERVED_FIELDS: [&str; 18] = [
     "model",
     "messages",
@@ -158,7 +158,7 @@ const RESERVED_FIELDS: [&str; 18] = [
     "service_tier",
 ];
 
-/// Reads the profiles of one file.
+/// Parses the profiles of one file.
 pub fn parse(text: &str, file: &str) -> Result<BTreeMap<String, Profile>, BadModelsFile> {
     // An empty file is an empty list, not a mistake.
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
@@ -184,7 +184,7 @@ fn bad_yaml(error: &Yaml, file: &str) -> BadModelsFile {
         },
         other => {
             let message = other.to_string();
-            // Its place stands before it already.
+            // The position is already reported separately.
             let message = message.split(" at line ").next().unwrap_or(&message).to_owned();
             BadModelsFile::Yaml { file, line, column, message: text::strip_control(text::first_line(&message, 300)) }
         }
@@ -222,9 +222,9 @@ fn check_profile(name: &str, profile: &Profile, file: &str) -> Result<(), BadMod
         }
     }
     match profile.extra.keys().find(|key| RESERVED_FIELDS.contains(&key.as_str())) {
-        Some(key) => bad(&format!("extra.{key}"), "is filled by ralph"),
+        Some(key) => bad(&format!("extra.{key}"), "is set by ralph"),
         None if model.is_scripted() && profile.base_url.is_some() => {
-            bad("base_url", "means nothing for a scripted model")
+            bad("base_url", "has no effect for a scripted model")
         }
         None => Ok(()),
     }
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_behind_a_proxy() {
+    fn prices_of_models_behind_a_proxy() {
         for (model, output, longest) in [
             ("zai/glm-4.7", Some(2_200_000), Some(128_000)),
             ("litellm_proxy/zai/glm-4.7", Some(2_200_000), Some(128_000)),
@@ -320,7 +320,7 @@ mod tests {
         );
         check(
             "profiles: {a: {litellm_model: zai/x, extra: {model: dear}}}",
-            "models.yaml: profile `a`: `extra.model` is filled by ralph | correct it in models.yaml",
+            "models.yaml: profile `a`: `extra.model` is set by ralph | correct it in models.yaml",
         );
         check(
             "profiles: {a: {litellm_model: zai/x, price: {input_per_mtok: -1, output_per_mtok: 1}}}",
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_are_errors() {
+    fn yaml_bombs_are_refused() {
         let deep = format!("profiles: {{a: {{litellm_model: zai/x, extra: {{x: {}", "[".repeat(100_000));
         let lines = (1..40).map(|n| format!("      a{n}: &a{n} [*a{0}, *a{0}, *a{0}, *a{0}]\n", n - 1));
         let head = "profiles:\n  a:\n    litellm_model: zai/x\n    extra:\n      a0: &a0 [x]\n";

@@ -1,6 +1,6 @@
-//! How a chat server is told the longest answer: the field has two names, and few servers know both.
+//! Names the request field for the maximum output: it has two names, and few chat servers know both.
 
-/// The name under which a chat server takes the limit of an answer.
+/// The field in which a chat server expects the maximum output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputLimitField {
     MaxTokens,
@@ -9,7 +9,7 @@ pub enum OutputLimitField {
 
 impl OutputLimitField {
     /// Guesses from the model's name: OpenAI's reasoning models refuse `max_tokens`, and most servers of other models
-    /// know nothing else.
+    /// accept nothing else.
     pub fn of(model: &str) -> Self {
         if is_reasoning_model(model) { Self::MaxCompletionTokens } else { Self::MaxTokens }
     }
@@ -22,7 +22,7 @@ impl OutputLimitField {
     }
 }
 
-/// Says whether a model is one of OpenAI's that think first: `gpt-5` and later, and the `o` series.
+/// Returns whether a model is one of OpenAI's reasoning models: `gpt-5` and later, and the `o` series.
 pub fn is_reasoning_model(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
     if let Some(version) = name.strip_prefix("gpt-") {
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_reason() {
+    fn reasoning_models() {
         for (model, want) in [
             ("gpt-5", true),
             ("gpt-5.2-mini", true),

@@ -45,14 +45,14 @@ impl fmt::Display for ProviderProtocol {
 pub struct Provider {
     /// The first segment of a model name.
     pub name: &'static str,
-    /// Where it lives; `None` when only the user knows.
+    /// The base URL; `None` when only the user knows it.
     pub base_url: Option<&'static str>,
-    /// Variables and secret names that may hold the key, in order; none where no key is needed.
+    /// Variables and secret names that may hold the key, in order; empty where no key is needed.
     pub key_envs: &'static [&'static str],
-    /// Variables that name another base URL, in order.
+    /// Variables that may hold another base URL, in order.
     pub base_envs: &'static [&'static str],
     pub wire: ProviderProtocol,
-    /// The whole `provider/model` goes over the wire, because a LiteLLM proxy takes it apart.
+    /// The full `provider/model` is sent, because a LiteLLM proxy splits it.
     pub whole_name: bool,
 }
 
@@ -134,19 +134,20 @@ pub const PROVIDERS: &[Provider] = &[
     own_server("hosted_vllm", &[env::HOSTED_VLLM_API_KEY], &[env::HOSTED_VLLM_API_BASE]),
     own_server("lm_studio", &[env::LM_STUDIO_API_KEY], &[env::LM_STUDIO_API_BASE]),
     own_server("litellm_proxy", LITELLM_KEY, LITELLM_BASE),
-    // These two sign requests in ways only a LiteLLM proxy does for us.
+    // These two sign requests in ways that need a LiteLLM proxy.
     Provider { whole_name: true, ..own_server("bedrock", LITELLM_KEY, LITELLM_BASE) },
     Provider { whole_name: true, ..own_server("vertex_ai", LITELLM_KEY, LITELLM_BASE) },
     Provider { wire: ProviderProtocol::Scripted, ..own_server("scripted", &[], &[]) },
 ];
 
 impl Provider {
-    /// Says whether only a LiteLLM proxy can reach it for us, because its requests are signed in a way of its own.
+    /// Returns whether it is reachable only through a LiteLLM proxy, because its requests are signed in a way of its
+    /// own.
     pub fn needs_proxy(&self) -> bool {
         self.whole_name
     }
 
-    /// Says whether calls may go without a key.
+    /// Returns whether calls may be made without a key.
     pub fn key_is_optional(&self) -> bool {
         matches!(self.name, "ollama" | "ollama_chat" | "hosted_vllm" | "lm_studio" | "scripted")
     }
@@ -163,7 +164,7 @@ pub struct ProviderModel {
     pub model: String,
 }
 
-/// Why a text does not name a model.
+/// The reasons why a text does not name a model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownModel {
     #[error("model `{name}` names no provider")]
@@ -189,7 +190,7 @@ impl UnknownModel {
 }
 
 impl ProviderModel {
-    /// Reads LiteLLM's `provider/model`; the model may contain further slashes.
+    /// Parses LiteLLM's `provider/model`; the model may contain further slashes.
     pub fn parse(name: &str) -> Result<Self, UnknownModel> {
         let shown = || text::strip_control(text::first_line(name, 80));
         if name.is_empty() || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
@@ -210,7 +211,7 @@ impl ProviderModel {
         }
     }
 
-    /// Returns the protocol of this model: some of OpenAI's speak only the newer one.
+    /// Returns the protocol of this model: some of OpenAI's support only the newer one.
     pub fn wire(&self) -> ProviderProtocol {
         if self.provider.name == "openai" && needs_responses_api(&self.model) {
             ProviderProtocol::Responses
@@ -219,7 +220,7 @@ impl ProviderModel {
         }
     }
 
-    /// Returns the name that goes over the wire.
+    /// Returns the model name that is sent in requests.
     pub fn wire_name(&self) -> String {
         if self.provider.whole_name { self.to_string() } else { self.model.clone() }
     }
@@ -229,8 +230,8 @@ impl ProviderModel {
     }
 }
 
-/// Tells whether OpenAI serves a model by its newer protocol alone, as LiteLLM's price file has it (`mode: responses`):
-/// those for coding and research, and the `pro` ones, dated or not.
+/// Returns whether OpenAI serves a model only by its newer protocol, as in LiteLLM's price file (`mode: responses`):
+/// the coding and research models, and the `pro` ones, dated or not.
 fn needs_responses_api(model: &str) -> bool {
     let part = |wanted: &str| model.split('-').any(|part| part == wanted);
     part("codex") || part("pro") || model.contains("deep-research") || model.starts_with("computer-use")

@@ -1,5 +1,5 @@
-//! What the way out refused, as the next prompt tells it: without repeats, in the order in which it began, and bounded,
-//! because an agent can ask for as many names as it likes.
+//! Collects the refusals of the egress proxy for the next prompt: without repeats, in the order of their first
+//! occurrence, and bounded, because an agent can request any number of names.
 
 use std::fmt::Write as _;
 
@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::text;
 
-/// So many different things are told apart.
+/// The maximum number of distinct refusals.
 const MAX_DISTINCT: usize = 12;
-/// The longest that is told of each.
+/// The maximum length of each.
 const MAX_LINE_BYTES: usize = 120;
 
-/// Things that were refused since the prompt before.
+/// The refusals since the previous prompt.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EgressRefusals {
     told: Vec<EgressRefusal>,
-    /// How many refusals of other things there were.
+    /// The number of refusals beyond the distinct ones.
     others: u64,
 }
 
@@ -28,7 +28,7 @@ struct EgressRefusal {
 }
 
 impl EgressRefusals {
-    /// Takes one refusal: what was asked for, and why it was refused.
+    /// Adds one refusal: what was requested, and why it was refused.
     pub fn add(&mut self, what: &str, why: &str) {
         let (what, why) = (excerpt(what), excerpt(why));
         if let Some(known) = self.told.iter_mut().find(|known| known.what == what && known.why == why) {
@@ -40,7 +40,7 @@ impl EgressRefusals {
         }
     }
 
-    /// Writes one line for each, or nothing where nothing was refused.
+    /// Returns one line for each, or nothing where nothing was refused.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for EgressRefusal { what, why, times } in &self.told {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeats_are_counted_in_the_order_they_began() {
+    fn repeats_are_counted_in_order_of_first_occurrence() {
         let mut refusals = EgressRefusals::default();
         assert_eq!(refusals.text(), "");
         for (what, why) in [("b.io", "no rule"), ("a.io", "no rule"), ("b.io", "no rule"), ("b.io", "rule `b.io`")] {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_asked_for_it_fits() {
+    fn the_text_is_bounded() {
         let mut refusals = EgressRefusals::default();
         for n in 0..10_000 {
             refusals.add(&format!("{n}\n{}\u{1b}[31m", "ü".repeat(500)), &"why ".repeat(500));

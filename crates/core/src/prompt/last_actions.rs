@@ -1,17 +1,17 @@
-//! What the actions of the newest iteration came to: each by a line of ralph's own, with both ends of what it printed.
+//! The results of the actions of the newest iteration: each as a line of ralph's own, with both ends of its output.
 //!
-//! A model answers before its commands run, so this is the only place where it sees what they said.
+//! A model answers before its commands run, so this is the only place where it sees their output.
 
 use crate::text;
 
-/// So many actions are shown, the last ones.
+/// The maximum number of actions shown: the last ones.
 pub const SHOWN_ACTIONS: usize = 16;
 
-/// The most shown of what all of them printed, and of what one of them did.
+/// The maximum output shown of all actions together, and of one of them.
 pub(super) const OUTPUT_BYTES: usize = 24 * 1024;
 const MAX_ACTION_OUTPUT_BYTES: usize = 16 * 1024;
 
-/// The most of the line that says which action it was and how it ended.
+/// The maximum length of the line that names the action and its result.
 pub(super) const LINE_BYTES: usize = 384;
 
 /// The actions of one iteration, in order.
@@ -21,7 +21,7 @@ pub struct LastActions<'a> {
     pub actions: &'a [LastAction<'a>],
 }
 
-/// One action that was carried out, or tried.
+/// One action that was executed, or attempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastAction<'a> {
     pub index: u32,
@@ -29,23 +29,23 @@ pub struct LastAction<'a> {
     pub brief: &'a str,
     /// How it ended: `exit 0`, `done`, `failed`.
     pub ended: &'a str,
-    /// Why it ended so, where that is not plain.
+    /// Why it ended so, where that is not obvious.
     pub why: &'a str,
-    /// What it printed; `None` for an action that prints nothing by nature.
+    /// Its output; `None` for a kind of action that prints nothing.
     pub output: Option<OutputEnds<'a>>,
 }
 
-/// The ends of a text of which the middle may be missing.
+/// Both ends of a text whose middle may be missing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OutputEnds<'a> {
     pub start: &'a str,
     pub end: &'a str,
-    /// How many bytes between the two were not read.
+    /// The number of unread bytes between the two.
     pub unread: u64,
 }
 
 impl<'a> OutputEnds<'a> {
-    /// Returns a text of which nothing is missing.
+    /// Returns a text with nothing missing.
     pub fn whole(text: &'a str) -> Self {
         Self { start: text, ..Self::default() }
     }
@@ -67,8 +67,9 @@ impl<'a> OutputEnds<'a> {
     }
 }
 
-/// Shares the room for outputs among those of these sizes: small ones are shown whole, what they leave goes to the large
-/// ones. Whoever reads them from files needs no more than that of each, half from its start and half from its end.
+/// Divides the room for outputs among outputs of these sizes: small ones are shown completely, and what they leave
+/// goes to the large ones. A caller that reads them from files needs no more than that of each, half from its start
+/// and half from its end.
 pub fn output_caps(sizes: &[u64]) -> Vec<usize> {
     let hidden = sizes.len().saturating_sub(SHOWN_ACTIONS);
     let want = |(at, size): (usize, &u64)| {
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_shared() {
+    fn small_outputs_leave_room_for_large_ones() {
         const KIB: u64 = 1024;
         for (sizes, want) in [
             (vec![], vec![]),
@@ -113,11 +114,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn rooms_stay_within_the_whole(sizes in proptest::collection::vec(0_u64..60_000, 0..40)) {
+        fn output_caps_stay_within_the_total(sizes in proptest::collection::vec(0_u64..60_000, 0..40)) {
             let rooms = output_caps(&sizes);
             prop_assert_eq!(rooms.len(), sizes.len());
             prop_assert!(rooms.iter().sum::<usize>() <= OUTPUT_BYTES);
-            // What was read for its room is shown whole.
+            // What was read for its share is shown completely.
             let read: Vec<u64> = rooms.iter().map(|room| *room as u64).collect();
             prop_assert_eq!(super::output_caps(&read), rooms);
         }

@@ -1,6 +1,6 @@
-//! What a model is told in one iteration: the same inputs give the same bytes, in a fixed order and a bounded size.
+//! Builds the prompt of one iteration: the same inputs give the same bytes, in a fixed order and a bounded size.
 //!
-//! Nothing here reads a file or calls a model; the engine brings the texts and sends the prompt.
+//! Nothing here reads a file or calls a model; the engine provides the texts and sends the prompt.
 
 mod build;
 mod egress_refusals;

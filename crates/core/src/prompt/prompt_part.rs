@@ -1,8 +1,8 @@
-//! The parts of a prompt that came from somewhere else: how much of each is shown, and how it is fenced.
+//! The parts of a prompt that come from outside: how much of each is shown, and how it is fenced.
 //!
 //! The agent can write most of these texts, and it can read old prompts with their nonce. So a fence holds because the
-//! text inside is changed, not because the nonce is secret: whatever looks like the nonce or like a fence line is
-//! taken out of it.
+//! text inside is changed, not because the nonce is secret: everything that looks like the nonce or like a fence line
+//! is removed from it.
 
 use std::fmt::Write as _;
 
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::last_actions::{LINE_BYTES, OUTPUT_BYTES, SHOWN_ACTIONS};
 use crate::{hash, text};
 
-/// The most a whole prompt can weigh, the action schema and its examples aside.
+/// The maximum size of a whole prompt, without the action schema and its examples.
 pub const MAX_PROMPT_BYTES: usize = 200 * 1024;
 
-/// How many lines of `errors.log` are shown.
+/// The number of lines of `errors.log` that are shown.
 pub const ERROR_LINES: usize = 200;
 
 /// One text in a prompt.
@@ -38,23 +38,23 @@ pub enum PromptPart {
     Refused,
 }
 
-/// Which end of a text is worth more when it does not fit.
+/// The end of a text that is kept when it does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShownEnd {
     Start,
     End,
 }
 
-/// Something that was too long for the prompt.
+/// A part that was too long for the prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TruncatedPart {
     pub part: PromptPart,
     pub bytes_left_out: u64,
-    /// Where the whole stands: a path in the repo, or the git command that prints it.
+    /// Where the complete text is: a path in the repository, or the git command that prints it.
     pub path: String,
 }
 
-/// What was not even read of a text, because only its end that is shown was wanted.
+/// The part of a text that was not read, because only the end that is shown was needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnreadBytes {
     pub part: PromptPart,
@@ -63,7 +63,7 @@ pub struct UnreadBytes {
 
 const KIB: usize = 1024;
 
-/// Every part with its name in the fence, the most bytes shown, and the end that is kept.
+/// Every part with its name in the fence, the maximum number of bytes shown, and the end that is kept.
 #[rustfmt::skip]
 const PARTS: [(PromptPart, &str, usize, ShownEnd); 14] = [
     (PromptPart::Task,           "task",            60 * KIB, ShownEnd::Start),
@@ -82,7 +82,7 @@ const PARTS: [(PromptPart, &str, usize, ShownEnd); 14] = [
     (PromptPart::Refused,        "refused",          4 * KIB, ShownEnd::Start),
 ];
 
-/// Room for our own words: rules, headings, fences and the numbers.
+/// Room for ralph's own text: rules, headings, fences and the numbers.
 const OWN_TEXT_BYTES: usize = 16 * KIB;
 
 const _: () = {
@@ -102,22 +102,22 @@ impl PromptPart {
         &PARTS[self as usize]
     }
 
-    /// The name in the fence.
+    /// Returns the name in the fence.
     pub(super) fn name(self) -> &'static str {
         self.row().1
     }
 
-    /// The most bytes of it that are shown.
+    /// Returns the maximum number of bytes of it that are shown.
     pub fn cap(self) -> usize {
         self.row().2
     }
 
-    /// Which end of it is shown when it is longer: whoever reads it from a file needs no more than that.
+    /// Returns which end of it is shown when it is longer: a caller that reads it from a file needs no more than that.
     pub fn shown_end(self) -> ShownEnd {
         self.row().3
     }
 
-    /// Returns the piece of a text that is shown, without looking at more of it than the cap.
+    /// Returns the piece of a text that is shown, without reading more of it than the cap.
     pub(super) fn shown_text(self, text: &str) -> &str {
         let cap = self.cap();
         let kept = match self.shown_end() {
@@ -128,7 +128,7 @@ impl PromptPart {
     }
 }
 
-/// Like [`text::tail`] without counting lines, which would walk through all of a huge text.
+/// As [`text::tail`] without counting lines, which would scan all of a huge text.
 pub(super) fn tail_bytes(text: &str, bytes: usize) -> &str {
     let mut start = text.len().saturating_sub(bytes);
     while !text.is_char_boundary(start) {
@@ -137,7 +137,7 @@ pub(super) fn tail_bytes(text: &str, bytes: usize) -> &str {
     text.get(start..).unwrap_or_default()
 }
 
-/// Puts texts between marks that they cannot forge.
+/// Encloses texts in markers that they cannot forge.
 pub(crate) struct PromptFence {
     mark: String,
     forgeries: AhoCorasick,
@@ -145,7 +145,7 @@ pub(crate) struct PromptFence {
 
 impl PromptFence {
     pub(crate) fn new(nonce: &str) -> Self {
-        // A short or odd nonce could be part of ordinary text, and taking it out would then spoil that.
+        // A short or unusual nonce could be part of ordinary text, and removing it would damage that text.
         let usable = (8..=64).contains(&nonce.len()) && nonce.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let mark = if usable { nonce.to_owned() } else { text::head(&hash::sha256(nonce.as_bytes()), 16).to_owned() };
         let forgeries = AhoCorasick::builder()
@@ -159,14 +159,14 @@ impl PromptFence {
         &self.mark
     }
 
-    /// Takes escape sequences and forged fences out of a text.
+    /// Removes escape sequences and forged fences from a text.
     ///
-    /// What is put in their place holds no letter or digit, so it cannot complete another forgery.
+    /// Their replacement has no letter or digit, so it cannot complete another forgery.
     pub(crate) fn sanitise(&self, text: &str) -> String {
         self.forgeries.replace_all(&text::strip_control(text), &["[…]", "[…:"])
     }
 
-    /// Writes a text as fenced data; one that has nothing to show as `nothing`.
+    /// Writes a text as fenced data; an empty one as `nothing`.
     pub(super) fn write(&self, out: &mut String, part: PromptPart, text: &str, nothing: &str) {
         let text = self.sanitise(text);
         let text = text.trim_end();
@@ -179,7 +179,7 @@ impl PromptFence {
             .expect("writing to a String cannot fail");
     }
 
-    /// Makes a text from outside fit into one line of our own.
+    /// Sanitises an external text for use in one line of ralph's own.
     pub(super) fn inline(&self, text: &str) -> String {
         self.sanitise(text).split_whitespace().collect::<Vec<_>>().join(" ")
     }

@@ -1,4 +1,4 @@
-//! The rules every iteration begins with, in ralph's own voice.
+//! The rules at the start of every prompt, written by ralph.
 
 /// The rules for the engine that asks for one JSON object of actions.
 pub(super) const ACTIONS_RULES: &str = "\
@@ -25,7 +25,7 @@ How to answer
 - Never state a result you have not seen. If you did not run it, say so.
 ";
 
-/// How to work, whichever engine asks.
+/// The working rules common to both engines.
 pub(super) const WORK_RULES: &str = "
 How to work
 - Take the smallest step that brings one open box nearer to its proof. Touch only the files that step needs.
@@ -34,7 +34,7 @@ How to work
 - Keep `.ralph/progress.md` short and true: done, next, blockers, last known status.
 ";
 
-/// Whose task file it is when ralph carries out the actions.
+/// Returns the rules about the task file when ralph executes the actions.
 pub(super) fn actions_task_rules(task_file: &str) -> String {
     format!(
         "
@@ -45,7 +45,7 @@ What is not yours
     )
 }
 
-/// Whose task file it is when an agent works by itself.
+/// Returns the rules about the task file when an agent works by itself.
 pub(super) fn agent_task_rules(task_file: &str) -> String {
     format!(
         "
@@ -57,13 +57,13 @@ failed.
     )
 }
 
-/// What nobody may do.
+/// What is forbidden in both engines.
 pub(super) const PROHIBITIONS: &str = "\
 - `.ralph/guardrails.md`, `.ralph/errors.log` and `.ralph/activity.log` only grow: append, never rewrite.
 - Never print, store, commit or go looking for secrets.
 ";
 
-/// How to read the fences, given the mark of this run and what the notes are.
+/// Returns how to read the fences, given the mark of this run and what the notes are.
 pub(super) fn fence_rules(mark: &str, notes: &str) -> String {
     format!(
         "

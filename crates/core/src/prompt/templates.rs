@@ -1,4 +1,4 @@
-//! How the files under `.ralph/` begin in a new run.
+//! The initial contents of the files under `.ralph/` in a new run.
 
 use crate::text;
 
@@ -39,7 +39,7 @@ Each report says: what keeps failing, why that may be, which signs would help, h
 whether another profile should try. Newest last.
 ";
 
-/// Returns the start of `.ralph/guardrails.md`: how to add a sign, and three signs.
+/// Returns the initial `.ralph/guardrails.md`: how to add a sign, and three signs.
 pub fn guardrails() -> String {
     [
         "\
@@ -114,7 +114,7 @@ fn one_line(field: &str, bytes: usize) -> String {
     if words.is_empty() { "-".to_owned() } else { words }
 }
 
-/// Returns what a `.ralph` file holds when a run starts; logs start empty.
+/// Returns the initial contents of a `.ralph` file; logs start empty.
 pub fn initial_text(name: &str) -> String {
     match name {
         "guardrails.md" => guardrails(),
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sign_is_five_lines_whatever_is_in_it() {
+    fn a_sign_is_always_five_lines() {
         assert_eq!(
             guardrail_sign("a\n### sign: b", "  ", "do\tit", 7, "\u{1b}[31mboom\r\n- trigger: x"),
             "### sign: a ### sign: b\n- trigger: -\n- instruction: do it\n- added after: iteration 7\n- evidence: boom - trigger: x\n"
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn guardrails_begin() {
+    fn initial_guardrails() {
         insta::assert_snapshot!(guardrails(), @r#"
         # Guardrails
 

@@ -1,10 +1,10 @@
-//! What judges the work besides the command lines themselves: files of the start commit that a check executes or is
-//! configured by. They belong to the proof, so the run may not change them.
+//! Finds the files that decide about the work besides the command lines themselves: files of the start commit that a
+//! check executes or is configured by. They belong to the proof, so the run may not change them.
 //!
-//! A gate (`test_command`, `verify_commands`) is a judge by its role: the scripts it runs count whatever they are called.
-//! In the proof of a box a script counts only when its name says so: in `python3 app.py` the file is the product, in
-//! `sh tests/check.sh` it is the judge. Not here: what a judge written in a programming language imports, and code that
-//! runs in the same process as the tests.
+//! A gate (`test_command`, `verify_commands`) is a check by its role: the scripts it runs count whatever their names
+//! are. In the proof of a box a script counts only when its name says so: in `python3 app.py` the file is the product,
+//! in `sh tests/check.sh` it is the check. Not covered: the imports of a check written in a programming language, and
+//! code that runs in the same process as the tests.
 
 mod pinned_section;
 mod shell;
@@ -19,39 +19,39 @@ use test_runner_config::TestRunnerConfig;
 
 use crate::event::{PinnedBox, RunStart};
 
-/// Words in a path that say "this judges".
+/// Words in a path that mark a check.
 const CHECK_WORDS: [&str; 8] = ["check", "verify", "test", "proof", "accept", "spec", "e2e", "assert"];
 
-/// Words and folders that say so of a script which a gate runs.
+/// Words and folders that mark a check among the scripts of a gate.
 const GATE_WORDS: [&str; 12] =
     ["ci", "qa", "lint", "gate", "validate", "validation", "smoke", "suite", "script", "scripts", "tools", "hack"];
 
 /// What `npm init` writes where there are no tests yet.
 const NO_TEST: &str = "no test specified";
 
-/// Where a search stops: no honest project nests its checks deeper.
+/// The limit of a search: no real project nests its checks deeper.
 const MAX_FILES: usize = 200;
 
-/// The start commit as far as it is known.
+/// The known files of the start commit.
 #[derive(Debug, Default)]
 pub struct StartCommitFiles {
     pub files: BTreeSet<String>,
-    /// Contents that were read so far; `None` for one that is no text.
+    /// Contents read so far; `None` for a file that is not text.
     pub read: BTreeMap<String, Option<String>>,
 }
 
-/// What judges the work of a task.
+/// The files that decide about the work of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProofFiles {
-    /// Paths that are protected, whether they are there or not.
+    /// Paths that are protected, whether they exist or not.
     pub files: Vec<String>,
-    /// Files of which a part is protected.
+    /// Files of which only a part is protected.
     pub parts: Vec<PinnedSection>,
     /// Files to read before the search is complete.
     pub unread: Vec<String>,
 }
 
-/// Finds what judges the work, less what the task takes out with a `!path` in `protected_paths`.
+/// Finds the proof files, without those that the task excludes with a `!path` in `protected_paths`.
 pub fn find_proof_files<'a>(
     gates: impl IntoIterator<Item = &'a String>,
     proofs: impl IntoIterator<Item = &'a String>,
@@ -81,7 +81,7 @@ pub fn find_proof_files<'a>(
     }
 }
 
-/// Tells whether a check reads a path that it does not execute: worth a reviewer's look when the run changed it.
+/// Returns whether a check reads a path that it does not execute: worth a reviewer's look when the run changed it.
 pub fn command_reads(command: &str, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     shell::split_commands(command).iter().any(|simple| {
@@ -90,19 +90,19 @@ pub fn command_reads(command: &str, path: &str) -> bool {
     })
 }
 
-/// Tells whether some command proves this box and no other.
+/// Returns whether some command proves this box and no other.
 pub fn has_own_proof(started: &RunStart, pinned: &PinnedBox) -> bool {
     let others =
         |command: &String| started.boxes.iter().any(|other| other.id != pinned.id && other.proofs.contains(command));
     pinned.proofs.iter().any(|command| !others(command))
 }
 
-/// Who runs a script.
+/// The role of the command that runs a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ProofRole {
-    /// A command that judges whatever it says.
+    /// A command whose scripts count whatever their names are.
     Gate,
-    /// The proof of one box, or a script that a judge calls.
+    /// The proof of one box, or a script that another check calls.
     Proof,
 }
 
@@ -124,12 +124,12 @@ impl<'a> ProofSearch<'a> {
         for simple in shell::split_commands(command) {
             for script in simple.scripts() {
                 for path in simple.paths(&script.word) {
-                    let judges = match (role, script.is_shell) {
+                    let is_check = match (role, script.is_shell) {
                         (ProofRole::Gate, true) => true,
                         (ProofRole::Gate, false) => is_check_path(&path) || is_gate_path(&path),
                         (ProofRole::Proof, _) => is_check_path(&path),
                     };
-                    if judges && self.has(&path) {
+                    if is_check && self.has(&path) {
                         self.add_script(path);
                     }
                 }
@@ -144,10 +144,10 @@ impl<'a> ProofSearch<'a> {
         self.base.files.contains(path)
     }
 
-    /// Protects a script, and what it calls in turn.
+    /// Protects a script, and the scripts it calls in turn.
     fn add_script(&mut self, path: String) {
         if let Some(text) = self.read_text(&path, ProofRole::Proof) {
-            // Only a shell's text can be read as command lines.
+            // Only shell scripts can be read as command lines.
             let other = text.lines().next().is_some_and(|first| first.starts_with("#!") && !first.contains("sh"));
             if !other && !is_program(&path) {
                 self.add_command(&text, ProofRole::Proof);
@@ -156,7 +156,7 @@ impl<'a> ProofSearch<'a> {
         self.files.insert(path);
     }
 
-    /// Returns the content of a file the first time it is asked for.
+    /// Returns the content of a file the first time it is requested.
     fn read_text(&mut self, path: &str, role: ProofRole) -> Option<String> {
         if self.seen.len() >= MAX_FILES {
             return None;
@@ -174,7 +174,7 @@ impl<'a> ProofSearch<'a> {
         self.files.extend(settings.into_iter().filter(|path| self.base.files.contains(path)));
         for folder in simple.folders() {
             let at = |name: &str| if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
-            // Where there is nothing yet the run makes it, and red first has shown that it fails without.
+            // If it does not exist yet, the run creates it, and red-first has shown that the check fails without it.
             let present = runner.markers.iter().any(|mark| self.has_marker(&folder, mark));
             if !present {
                 continue;
@@ -228,33 +228,33 @@ impl<'a> ProofSearch<'a> {
         }
     }
 
-    /// Follows a script of a `package.json`: what it says is the check.
+    /// Follows a script of a `package.json`: its text is the check.
     fn add_npm_script(&mut self, path: &str, script: &str, role: ProofRole) {
         let Some(content) = self.base.read.get(path) else {
             self.unread.insert(path.to_owned());
             return;
         };
         let package = content.as_deref().and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
-        let said = |key: &str| {
+        let script_command = |key: &str| {
             let value = package.as_ref()?.pointer(&format!("/{key}"))?;
             value.as_str().filter(|command| !command.contains(NO_TEST)).map(str::to_owned)
         };
         let keys = ["", "pre", "post"].map(|when| format!("scripts/{when}{script}"));
         let [own, ..] = &keys;
-        // A script that is not there yet is the run's to write.
-        if said(own).is_none() {
+        // A script that does not exist yet is for the run to write.
+        if script_command(own).is_none() {
             return;
         }
         let known = self.parts.entry(path.to_owned()).or_default();
         if !known.contains(own) {
             known.extend(keys.iter().cloned());
-            for command in keys.iter().filter_map(|key| said(key)) {
+            for command in keys.iter().filter_map(|key| script_command(key)) {
                 self.add_command(&command, role);
             }
         }
     }
 
-    /// Tells whether what a runner is asked for stands in its files; unknown as long as they were not read.
+    /// Returns whether the requested targets are defined in a runner's files; unknown as long as they were not read.
     fn defines_targets(&mut self, runner: &TestRunnerConfig, paths: &[String]) -> bool {
         if runner.targets.is_empty() {
             return true;
@@ -281,7 +281,7 @@ fn is_gate_path(path: &str) -> bool {
     path.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| GATE_WORDS.contains(&word))
 }
 
-/// Tells whether a file is written in a programming language rather than for a shell.
+/// Returns whether a file is written in a programming language rather than for a shell.
 fn is_program(path: &str) -> bool {
     const ENDS: [&str; 14] =
         ["py", "js", "mjs", "cjs", "ts", "mts", "cts", "tsx", "jsx", "rb", "pl", "php", "lua", "go"];

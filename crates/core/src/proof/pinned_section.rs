@@ -1,4 +1,4 @@
-//! Files of which only a part judges: `package.json` names the tests, and the rest of it is the run's to change.
+//! Pins parts of files: `package.json` names the tests, and the run may change the rest of it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hash::sha256;
 
-/// What a part of a file said at the start.
+/// The contents of a part of a file at the start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PinnedSection {
     pub path: String,
@@ -17,26 +17,26 @@ pub struct PinnedSection {
 }
 
 impl PinnedSection {
-    /// Pins what a file says now; `None` for one that nobody can read.
+    /// Pins the current contents of a file; `None` for a file that cannot be parsed.
     pub(super) fn pin(path: &str, keys: &BTreeSet<String>, text: Option<&str>) -> Option<Self> {
         let keys: Vec<String> = keys.iter().cloned().collect();
-        let said = pinned_text(path, &keys, text.unwrap_or_default())?;
-        Some(Self { path: path.to_owned(), keys, sha256: sha256(said.as_bytes()) })
+        let contents = pinned_text(path, &keys, text.unwrap_or_default())?;
+        Some(Self { path: path.to_owned(), keys, sha256: sha256(contents.as_bytes()) })
     }
 
-    /// Tells whether a file still says what was pinned; `None` is a file that is not there.
+    /// Returns whether a file still has the pinned contents; `None` is a file that does not exist.
     pub fn is_unchanged(&self, bytes: Option<&[u8]>) -> bool {
         let Ok(text) = std::str::from_utf8(bytes.unwrap_or_default()) else { return false };
-        pinned_text(&self.path, &self.keys, text).is_some_and(|said| sha256(said.as_bytes()) == self.sha256)
+        pinned_text(&self.path, &self.keys, text).is_some_and(|contents| sha256(contents.as_bytes()) == self.sha256)
     }
 
-    /// Returns the words by which people and models know it.
+    /// Returns a description for people and models.
     pub fn description(&self) -> String {
         format!("{} ({})", self.path, self.keys.join(", "))
     }
 }
 
-/// Writes down what the keys of a file say; `None` for a text that is not what its name says.
+/// Returns the values of the keys of a file as text; `None` for a text that does not have its file type's syntax.
 fn pinned_text(path: &str, keys: &[String], text: &str) -> Option<String> {
     let json = match path.rsplit_once('.') {
         Some((_, "json")) if text.trim().is_empty() => serde_json::Value::Null,

@@ -1,18 +1,18 @@
-//! Shell lines as far as it takes to see which files they run.
+//! Parses shell lines as far as needed to see which files they run.
 //!
-//! Blind to quotes on purpose: what stands in the text of a `sh -c '…'` counts as well, and a word too many protects
-//! nothing, because only files of the start commit are protected.
+//! Quotes are ignored on purpose: the text of a `sh -c '…'` counts as well, and a word too many does no harm, because
+//! only files of the start commit are protected.
 
 use std::collections::BTreeSet;
 
-/// Programs whose first plain argument is a script for a shell.
+/// Programs whose first positional argument is a shell script.
 const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "ksh", "ash", ".", "source"];
 
-/// Programs whose plain arguments are scripts in a language of their own.
+/// Programs whose positional arguments are scripts in a language of their own.
 const INTERPRETERS: [&str; 13] =
     ["python", "python3", "node", "nodejs", "ruby", "perl", "php", "bun", "deno", "lua", "tsx", "ts-node", "Rscript"];
 
-/// Words before a command that leave it what it is.
+/// Prefix words that do not change the command after them.
 const PREFIX_COMMANDS: [&str; 22] = [
     "env", "exec", "time", "!", "then", "do", "else", "elif", "if", "while", "until", "command", "nice", "nohup",
     "sudo", "npx", "bunx", "uvx", "xvfb-run", "{", "stdbuf", "dotenv",
@@ -25,7 +25,7 @@ const EXEC_WRAPPERS: [&str; 13] =
 /// One simple command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SimpleCommand {
-    /// The folder a `cd` before it may have led to.
+    /// The folder that a preceding `cd` may have changed to.
     folder: String,
     pub(super) words: Vec<String>,
 }
@@ -49,12 +49,12 @@ pub(super) fn split_commands(text: &str) -> Vec<SimpleCommand> {
             .map(|word| word.trim_matches(['"', '\'', '\\']).to_owned())
             .filter(|word| !word.is_empty())
             .collect();
-        // A recipe of a makefile may begin with these.
+        // A makefile recipe may begin with these.
         let mut words = words;
         if let Some(first) = words.first_mut() {
             *first = first.trim_start_matches(['@', '-', '+']).to_owned();
             if first == "m" {
-                // What is left of `$(PYTHON) -m pytest`.
+                // The rest of `$(PYTHON) -m pytest`.
                 "-m".clone_into(first);
             }
         }
@@ -72,7 +72,7 @@ pub(super) fn split_commands(text: &str) -> Vec<SimpleCommand> {
     found
 }
 
-/// Takes away what stands before the program itself.
+/// Removes the words before the program itself.
 fn strip_prefixes(mut words: Vec<String>) -> Vec<String> {
     loop {
         let Some(first) = words.first().cloned() else { return words };
@@ -99,7 +99,7 @@ fn count_flags(words: &[String], from: usize) -> usize {
     words.iter().skip(from).take_while(|word| word.starts_with('-')).count()
 }
 
-/// Returns where the flag stands after which a shell takes its script as text.
+/// Returns the position of the flag after which a shell takes its script as text.
 fn inline_script_flag(base: &str, words: &[String]) -> Option<usize> {
     if !SHELLS.contains(&base) {
         return None;
@@ -138,7 +138,7 @@ fn joined_path(folder: &str, path: &str) -> Option<String> {
 }
 
 impl SimpleCommand {
-    /// Returns the name of the program, without its folder; a module of Python by its own name.
+    /// Returns the name of the program, without its folder; a Python module by its own name.
     pub(super) fn program(&self) -> Option<&str> {
         let (first, rest) = self.words.split_first()?;
         let base = base_name(first);
@@ -158,14 +158,14 @@ impl SimpleCommand {
         self.words.get(1..).unwrap_or_default()
     }
 
-    /// Returns every path of the repository a word may mean.
+    /// Returns every path of the repository that a word may mean.
     pub(super) fn paths(&self, word: &str) -> impl Iterator<Item = String> + use<> {
         let found: BTreeSet<String> =
             ["", self.folder.as_str()].into_iter().filter_map(|folder| joined_path(folder, word)).collect();
         found.into_iter().filter(|path| !path.is_empty())
     }
 
-    /// Returns the folders it may run in, the ones it is told to go to with a flag among them.
+    /// Returns the folders it may run in, including those selected by a flag.
     pub(super) fn folders(&self) -> BTreeSet<String> {
         let mut folders = BTreeSet::from([String::new(), self.folder.clone()]);
         for pair in self.words.windows(2) {
@@ -185,7 +185,7 @@ impl SimpleCommand {
         folders
     }
 
-    /// Returns the words that name a file of settings.
+    /// Returns the words that name a configuration file.
     pub(super) fn config_paths(&self) -> Vec<String> {
         let mut found = Vec::new();
         let names = |flag: &str| matches!(flag, "-c" | "-f" | "--file" | "--makefile") || flag.contains("config");
@@ -240,18 +240,18 @@ impl SimpleCommand {
     }
 }
 
-/// Tells whether a makefile or justfile says how to make one of these.
+/// Returns whether a makefile or justfile has a rule for one of these targets.
 pub(super) fn defines_target(text: &str, goals: &[String]) -> bool {
     let rules = text.lines().filter(|line| !line.starts_with([' ', '\t', '#', '.']));
     let mut targets = rules.filter_map(|line| line.split_once(':')).flat_map(|(before, _)| before.split_whitespace());
-    // A pattern may stand for any of them, and so may a file that is taken in.
+    // A pattern may match any of them, and so may an included file.
     !included_files(text).is_empty()
         || targets.any(|target| {
             target.contains(['%', '$']) || goals.iter().any(|goal| goal == target.trim_start_matches('@'))
         })
 }
 
-/// Returns the files a makefile or justfile takes in.
+/// Returns the files that a makefile or justfile includes.
 pub(super) fn included_files(text: &str) -> Vec<String> {
     text.lines()
         .filter_map(|line| {

@@ -1,21 +1,21 @@
-//! What well-known runners read before they judge: the files and the parts of files that decide what is run at all.
+//! The files, and parts of files, that configure well-known test runners: they decide what is run at all.
 
 use super::shell::{SimpleCommand, is_npm};
 
-/// What one runner is configured by, in the folder it runs in.
+/// The configuration of one runner, in the folder it runs in.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct TestRunnerConfig {
-    /// The project is one of this runner's if the start commit has one of these. `*` stands for any start or end.
+    /// The project uses this runner if the start commit has one of these. `*` stands for any start or end.
     pub(super) markers: &'static [&'static str],
-    /// Files that are protected, whether they are there or not: one that is new could overrule one that is there.
+    /// Files that are protected whether they exist or not: a new one could override an existing one.
     pub(super) files: &'static [&'static str],
-    /// Files whose text is read on as command lines.
+    /// Files whose text is parsed as command lines too.
     pub(super) script_files: &'static [&'static str],
     /// The name of files that are protected in every folder that has one.
     pub(super) nested_file_name: Option<&'static str>,
-    /// Keys of files of which the rest is the run's to change.
+    /// Protected keys of files of which the run may change the rest.
     pub(super) parts: Vec<(&'static str, &'static [&'static str])>,
-    /// What it is asked to make, where that has to stand in the files it reads.
+    /// The requested targets, where they have to be defined in the files it reads.
     pub(super) targets: Vec<String>,
     /// Scripts of `package.json` that it runs.
     pub(super) scripts: Vec<String>,
@@ -104,7 +104,7 @@ impl TestRunnerConfig {
             "mocha" => {
                 Self { markers: PACKAGE, files: MOCHA, parts: vec![("package.json", &["mocha"])], ..Self::default() }
             }
-            // A `runner` or an alias there stands in for every test.
+            // A `runner` or an alias there can replace every test.
             "cargo" => {
                 Self { markers: &["Cargo.toml"], files: &[".cargo/config.toml", ".cargo/config"], ..Self::default() }
             }
@@ -133,11 +133,11 @@ impl TestRunnerConfig {
         let script = match plain.as_slice() {
             ["run" | "run-script" | "rum" | "urn", name, ..] => *name,
             ["test" | "t" | "tst", ..] if program != "bun" => "test",
-            // Without `run` these take a name for a command of their own first, and then for a script.
+            // Without `run` these try a name as a command of their own first, and then as a script.
             [name, ..] if program != "npm" => *name,
             _ => return Vec::new(),
         };
-        // What decides by which shell, or by which program, a script is run.
+        // These decide which shell or program runs a script.
         let files: &'static [&'static str] = match program {
             "yarn" => &[".yarnrc", ".yarnrc.yml", ".npmrc"],
             "pnpm" => &[".npmrc", "pnpm-workspace.yaml", ".pnpmfile.cjs"],

@@ -1,4 +1,4 @@
-//! Which files judge a run, by the commands that prove it.
+//! Which files a run may not change, by the commands that prove it.
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn scripts_of_a_gate() {
     check("./app --selftest", "true", &["app"]);
     check("python3 ci.py", "true", &["ci.py"]);
     check("node tools/gate.js", "true", &["tools/gate.js"]);
-    // Its name says neither; what it prints is what others look at.
+    // Its name marks no check, and other commands only read its output.
     check("python3 app.py", "true", &[]);
     check("../run.sh; /run.sh; $X/run.sh", "true", &[]);
 }
@@ -86,7 +86,7 @@ const PYTEST: [&str; 8] = [
 ];
 
 #[test]
-fn what_runners_are_configured_by() {
+fn runner_configuration_is_protected() {
     for command in ["pytest -q", "python3 -m pytest", "uv run pytest tests", "cd sub && python -m pytest"] {
         let base = base(&FILES);
         let found = find_proof_files([&command.to_owned()], [], &base, &[]);
@@ -114,7 +114,7 @@ fn what_runners_are_configured_by() {
 }
 
 #[test]
-fn what_is_not_there_yet_is_the_runs_to_make() {
+fn files_that_do_not_exist_yet_are_not_protected() {
     let empty = base(&[("README.md", "")]);
     for command in ["npm test", "pytest", "make test", "cargo test", "sh run.sh", "npx jest"] {
         assert_eq!(find_proof_files([&command.to_owned()], [], &empty, &[]), ProofFiles::default(), "{command}");
@@ -138,22 +138,22 @@ fn what_is_not_there_yet_is_the_runs_to_make() {
 }
 
 #[test]
-fn what_has_to_be_read() {
+fn unread_files_are_requested() {
     let base = StartCommitFiles { files: base(&FILES).files, ..StartCommitFiles::default() };
     let found = find_proof_files([&"npm test".to_owned(), &"sh run.sh".to_owned()], [], &base, &[]);
     assert_eq!(found.unread, ["package.json", "run.sh"]);
 }
 
-/// Whether a change of a pinned file leaves what judges as it was.
+/// Checks whether a change of a pinned file leaves the pinned keys unchanged.
 #[track_caller]
-fn part(path: &str, key: &str, before: Option<&str>, after: Option<&str>, want: bool) {
+fn check_section(path: &str, key: &str, before: Option<&str>, after: Option<&str>, want: bool) {
     let pinned = PinnedSection::pin(path, &BTreeSet::from([key.to_owned()]), before).unwrap();
     assert_eq!(pinned.is_unchanged(after.map(str::as_bytes)), want, "{path}: {after:?}");
     assert!(pinned.is_unchanged(before.map(str::as_bytes)));
 }
 
 #[test]
-fn parts() {
+fn pinned_sections() {
     let package = |script: &str, more: &str| format!(r#"{{{more} "scripts": {{"test": "{script}"}}}}"#);
     let before = package("jest", "");
     for (after, want) in [
@@ -162,10 +162,10 @@ fn parts() {
         ("{".to_owned(), false),
         ("{}".to_owned(), false),
     ] {
-        part("package.json", "scripts/test", Some(&before), Some(&after), want);
+        check_section("package.json", "scripts/test", Some(&before), Some(&after), want);
     }
-    part("package.json", "scripts/test", Some(&before), None, false);
-    part("package.json", "scripts/pretest", Some(&before), Some(&package("jest", r#""x": 1,"#)), true);
+    check_section("package.json", "scripts/test", Some(&before), None, false);
+    check_section("package.json", "scripts/pretest", Some(&before), Some(&package("jest", r#""x": 1,"#)), true);
     let before = "[project]\nname = \"x\"\n[tool.pytest.ini_options]\naddopts = \"-q\"\n";
     for (after, want) in [
         ("[project]\nname = \"y\"\n[tool.pytest.ini_options]\naddopts = \"-q\"\n", true),
@@ -173,16 +173,22 @@ fn parts() {
         ("tool.pytest.ini_options.addopts = \"--co\"\n", false),
         ("[project]\nname = \"y\"\n", false),
     ] {
-        part("pyproject.toml", "tool/pytest", Some(before), Some(after), want);
+        check_section("pyproject.toml", "tool/pytest", Some(before), Some(after), want);
     }
-    part("pyproject.toml", "tool/pytest", None, Some("[project]\nname = \"x\"\n"), true);
-    part("pyproject.toml", "tool/pytest", None, Some(before), false);
-    part("setup.cfg", "tool:pytest", Some("[metadata]\nname = x\n"), Some("[metadata]\nname = y\n"), true);
-    part("setup.cfg", "tool:pytest", Some("[metadata]\n"), Some("[metadata]\n[tool:pytest]\naddopts = --co\n"), false);
+    check_section("pyproject.toml", "tool/pytest", None, Some("[project]\nname = \"x\"\n"), true);
+    check_section("pyproject.toml", "tool/pytest", None, Some(before), false);
+    check_section("setup.cfg", "tool:pytest", Some("[metadata]\nname = x\n"), Some("[metadata]\nname = y\n"), true);
+    check_section(
+        "setup.cfg",
+        "tool:pytest",
+        Some("[metadata]\n"),
+        Some("[metadata]\n[tool:pytest]\naddopts = --co\n"),
+        false,
+    );
 }
 
 #[test]
-fn what_is_read() {
+fn files_that_a_command_reads() {
     for (command, path, want) in [
         ("pytest tests/test_a.py::test_x", "tests/test_a.py", true),
         ("pytest -q", "tests/conftest.py", true),

@@ -1,19 +1,19 @@
-//! The ways one secret is written: as it is, in base 64, in hexadecimal digits, in a URL, in JSON, as the name of a host.
+//! The encodings of a secret: plain, base64, hexadecimal, URL, JSON, and in a host name.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Values with fewer characters are words and ports; masking them would only make text unreadable.
+/// Shorter values are words and ports; masking them would only make text unreadable.
 pub const SHORTEST: usize = 8;
-/// Shorter pieces of base 64 turn up by chance.
+/// Shorter pieces of base64 occur by chance.
 const MIN_BASE64: usize = 10;
 
-/// Says whether a secret is too short to be looked for.
+/// Returns whether a secret is too short to be searched for.
 pub fn is_too_short(secret: &str) -> bool {
     secret.trim().chars().count() < SHORTEST
 }
 
-/// Returns every text that stands for the secret, or nothing when it is too short to look for.
+/// Returns every encoding of the secret, or nothing when it is too short to search for.
 pub fn encodings(secret: &str) -> BTreeSet<String> {
     let secret = secret.trim();
     let mut forms = BTreeSet::new();
@@ -39,15 +39,16 @@ pub fn encodings(secret: &str) -> BTreeSet<String> {
     let json = json.strip_prefix('"').and_then(|json| json.strip_suffix('"')).unwrap_or(secret);
     forms.insert(json.replace('/', "\\/"));
     forms.insert(json.to_owned());
-    // Names of hosts are told in lower case. A word with a capital is an ordinary word without it, so there has to be more.
+    // Host names are written in lower case. A capitalised word becomes an ordinary word there, so the secret must have
+    // a digit too.
     if secret.contains(|c: char| c.is_ascii_uppercase()) && secret.contains(|c: char| c.is_ascii_digit()) {
         forms.insert(secret.to_ascii_lowercase());
     }
     forms
 }
 
-/// Writes the base 64 digits that a secret gives wherever it stands in encoded text: `shift` bytes come before it, and
-/// digits that mix with unknown neighbours are left out.
+/// Returns the base64 digits of a secret inside encoded text: `shift` bytes come before it, and digits that mix with
+/// unknown neighbours are left out.
 fn base64_within(secret: &[u8], shift: usize) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let bit = |at: usize| secret.get((at / 8).checked_sub(shift)?).map(|byte| usize::from(byte >> (7 - at % 8) & 1));
@@ -79,7 +80,7 @@ fn percent(secret: &str) -> String {
     out
 }
 
-/// Turns `%2F` into `%2f`: both are written.
+/// Turns `%2F` into `%2f`: both spellings occur.
 fn lower_hex(url: &str) -> String {
     let mut parts = url.split('%');
     let first = parts.next().unwrap_or("").to_owned();
@@ -94,19 +95,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_forms() {
+    fn all_encodings() {
         let want = [
-            // As it is, in JSON, with an escaped slash.
+            // Plain, in JSON, with an escaped slash.
             "pa\"ss/wörd+1",
             "pa\\\"ss/wörd+1",
             "pa\\\"ss\\/wörd+1",
             // In URLs.
             "pa%22ss%2Fw%C3%B6rd%2B1",
             "pa%22ss%2fw%c3%b6rd%2b1",
-            // In hexadecimal digits.
+            // Hexadecimal.
             "70612273732f77c3b672642b31",
             "70612273732F77C3B672642B31",
-            // Base 64 after 0, 1 and 2 bytes, in both alphabets.
+            // Base64 after 0, 1 and 2 bytes, in both alphabets.
             "cGEic3Mvd8O2cmQrM",
             "BhInNzL3fDtnJkKz",
             "wYSJzcy93w7ZyZCsx",

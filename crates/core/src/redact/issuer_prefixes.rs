@@ -1,7 +1,7 @@
-//! Beginnings that issuers gave their credentials. They say what a credential is, not what it is worth: a stand-in keeps its
-//! own, and a text that begins so and goes on at random is taken for a secret.
+//! The prefixes of credentials, by issuer. They show what a credential is, not its value: a phantom keeps its own
+//! prefix, and text that begins with one and continues at random is treated as a secret.
 
-/// A longer one comes before those it begins with.
+/// A longer prefix comes before those it begins with.
 pub const ISSUER_PREFIXES: [&str; 36] = [
     "sk-ant-api03-",
     "sk-ant-oat01-",
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
     use crate::redact::Redactor;
 
-    /// Whatever a stand-in can be shaped like is found when the real one stands in a text.
+    /// Every prefix that a phantom can have is found when the real credential occurs in a text.
     #[test]
     fn every_issuer_has_a_shape() {
         let redactor = Redactor::new([]);

@@ -1,7 +1,7 @@
-//! The second net against leaks: finds known secrets and strings that look like secrets in text on its way out.
+//! The second defence against leaks: finds known secrets and strings that look like secrets in outgoing text.
 //!
-//! The first net is that real secrets never reach the sandbox. What to do with a find (mask it, stop the hand-over) is
-//! for the caller to decide; nothing here reads files or keeps what it saw, only of which secret and where.
+//! The first defence is that real secrets never reach the sandbox. The caller decides what to do with a match (mask
+//! it, stop the import); nothing here reads files or keeps text, only which secret was found and where.
 
 mod encodings;
 mod issuer_prefixes;

@@ -1,4 +1,4 @@
-//! Finds and masks the secrets of a run in a text that is there as a whole.
+//! Finds and masks the secrets of a run in a complete text.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -12,14 +12,14 @@ use super::secret_shape::{self, SecretShape};
 use crate::secret::Secret;
 use crate::span::Span;
 
-/// A place that holds a secret.
+/// The position of a secret in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretMatch {
     pub shape: SecretShape,
     pub span: Span,
 }
 
-/// Knows the secrets of a run; cheap to clone, and says nothing about them when printed.
+/// Holds the secrets of a run; cheap to clone, and reveals nothing about them when printed.
 #[derive(Clone)]
 pub struct Redactor(Arc<RedactorState>);
 
@@ -32,11 +32,11 @@ struct RedactorState {
     sightings: Mutex<SecretSightings>,
 }
 
-/// Which secrets were seen in which places: no more than there are names, times the places that the code names.
+/// Which secrets were seen in which places: at most the number of names times the number of places the code names.
 #[derive(Default)]
 struct SecretSightings {
     known: BTreeSet<(String, &'static str)>,
-    /// Those that nobody was told of yet.
+    /// Those that were not reported yet.
     fresh: Vec<(String, &'static str)>,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// Makes a redactor for the named secrets; those shorter than eight characters are not looked for.
+    /// Builds a redactor for the named secrets; those shorter than eight characters are not searched for.
     pub fn new(secrets: impl IntoIterator<Item = (String, Secret)>) -> Self {
         let (mut names, mut patterns) = (Vec::new(), Vec::new());
         for (name, secret) in secrets {
@@ -63,7 +63,7 @@ impl Redactor {
         Self(Arc::new(RedactorState { search, names, longest, several_lines, sightings: Mutex::default() }))
     }
 
-    /// Replaces every secret by `[redacted:NAME]`, where the name is the secret's or that of its shape.
+    /// Replaces every secret by `[redacted:NAME]`, with the name of the secret or of its shape.
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let found = self.find(text);
         if found.is_empty() {
@@ -80,8 +80,8 @@ impl Redactor {
         Cow::Owned(out)
     }
 
-    /// As [`Self::redact`], for a text in which no secret of the run has any business. That one stood there is remembered,
-    /// once for each name and place, for whoever raises the alarm.
+    /// As [`Self::redact`], for a text that should never contain a secret of the run. A secret found in it is
+    /// recorded, once for each name and place, for the caller that raises the alarm.
     pub fn redact_and_report<'t>(&self, place: &'static str, text: &'t str) -> Cow<'t, str> {
         let masked = self.redact(text);
         if matches!(masked, Cow::Owned(_)) {
@@ -97,7 +97,7 @@ impl Redactor {
         masked
     }
 
-    /// Returns the secrets that were seen where they have no business since this was last asked, and where.
+    /// Returns the secrets that were seen in such texts since the last call, and where.
     pub fn take_sightings(&self) -> Vec<(String, &'static str)> {
         std::mem::take(&mut self.sightings().fresh)
     }
@@ -106,7 +106,7 @@ impl Redactor {
         self.0.sightings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds every secret, in order; finds that overlap are one, named after a known secret if one is among them.
+    /// Finds every secret, in order; overlapping matches are merged and named after a known secret if there is one.
     pub fn find(&self, text: &str) -> Vec<SecretMatch> {
         let mut all: Vec<SecretMatch> = self
             .0
@@ -118,7 +118,7 @@ impl Redactor {
             })
             .collect();
         secret_shape::each_match(text, |shape, span, _| all.push(SecretMatch { shape: shape.clone(), span }));
-        // The longer of two that start together comes first, and names the find.
+        // The longer of two that start together comes first, and names the match.
         all.sort_by_key(|found| (found.span.start, usize::MAX - found.span.end));
         let mut merged: Vec<SecretMatch> = Vec::new();
         for found in all {
@@ -135,7 +135,7 @@ impl Redactor {
         merged
     }
 
-    /// Returns the texts by which the finds were told, in no order: cutting one in two would lose the find.
+    /// Returns the texts by which the matches were recognised, in no order: splitting one would lose the match.
     pub(super) fn match_spans(&self, text: &str) -> Vec<Span> {
         let known = self.0.search.find_overlapping_iter(text);
         let mut spans: Vec<Span> = known.map(|hit| Span::new(hit.start(), hit.end())).collect();
@@ -143,12 +143,12 @@ impl Redactor {
         spans
     }
 
-    /// The length of the longest form of a known secret, in bytes.
+    /// Returns the length of the longest encoding of a known secret, in bytes.
     pub(super) fn longest_pattern(&self) -> usize {
         self.0.longest
     }
 
-    /// Says whether a known secret has several lines.
+    /// Returns whether a known secret has several lines.
     pub(super) fn has_multiline_secret(&self) -> bool {
         self.0.several_lines
     }
@@ -179,7 +179,7 @@ mod tests {
             ("hunter2-hunter2-and-more!", "[redacted:PAT]!"),
             ("url?p=pa%22ss%2Fw%C3%B6rd%2B1&q", "url?p=[redacted:ODD]&q"),
             ("{\"p\":\"pa\\\"ss/wörd+1\"}", "{\"p\":\"[redacted:ODD]\"}"),
-            // `user:hunter2-hunter2` in base 64; the last digit holds half a character and may have neighbours.
+            // `user:hunter2-hunter2` in base64; the last digit holds half a character and may have neighbours.
             ("Basic dXNlcjpodW50ZXIyLWh1bnRlcjI=", "Basic dXNlcjp[redacted:PAT]I="),
             (&format!("a {shaped} b"), "a [redacted:github-token] b"),
             (&format!("Bearer {shaped}"), "Bearer [redacted:github-token]"),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_out_of_place_is_remembered_once() {
+    fn an_unexpected_secret_is_reported_once() {
         let redactor = redactor();
         let shaped = ["gh", "p_q8Wz7Xv6Cu5Tb4Sn3Rm2Pl1Kk0Jj9Ii8Hh7G"].concat();
         for _ in 0..3 {
@@ -210,12 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_printed() {
+    fn debug_output_has_no_secrets() {
         assert_eq!(format!("{:?}", redactor()), "Redactor(…)");
     }
 
     #[test]
-    fn finds_say_where() {
+    fn matches_have_positions() {
         assert_eq!(
             redactor().find("é hunter2-hunter2"),
             vec![SecretMatch { shape: SecretShape::Known("PAT".to_owned()), span: Span::new(3, 18) }]
@@ -250,7 +250,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_survived(text in "(?s).{0,200}") {
+        fn arbitrary_text_never_panics(text in "(?s).{0,200}") {
             let _masked = redactor().redact(&text);
         }
     }

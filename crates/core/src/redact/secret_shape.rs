@@ -1,7 +1,8 @@
-//! What secrets look like: prefixes and forms that issuers gave them so that tools like this one can find them.
+//! Recognises secrets by their shape: prefixes and formats that issuers chose so that tools like this one can find
+//! them.
 //!
-//! Few false alarms matter as much as finds, since a find stops a hand-over: plain hashes, uuids and base 64 data have
-//! no such form and are left alone.
+//! Few false alarms matter as much as matches, since a match stops an import: plain hashes, UUIDs and base64 data have
+//! no such format and are ignored.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -10,10 +11,10 @@ use regex::Regex;
 
 use crate::span::Span;
 
-/// What a find looks like, or which known secret it is.
+/// The shape of a match, or the known secret it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SecretShape {
-    /// A secret that was given by name.
+    /// A secret that was registered by name.
     Known(String),
     AnthropicKey,
     OpenAiKey,
@@ -22,7 +23,7 @@ pub enum SecretShape {
     SlackToken,
     GoogleKey,
     GitLabToken,
-    /// Of one of the other issuers whose prefix is known.
+    /// A credential of another issuer whose prefix is known.
     ApiToken,
     PrivateKey,
     BearerToken,
@@ -50,7 +51,7 @@ impl fmt::Display for SecretShape {
 
 struct ShapeRule {
     shape: SecretShape,
-    /// Group 1, when there is one, is the secret itself; otherwise the whole match.
+    /// Group 1, if there is one, is the secret itself; otherwise the whole match.
     regex: Regex,
     is_plausible: fn(&str) -> bool,
 }
@@ -64,7 +65,7 @@ static RULES: LazyLock<Vec<ShapeRule>> = LazyLock::new(|| {
     };
     vec![
         rule(SecretShape::AnthropicKey, r"\bsk-ant-[A-Za-z0-9_-]{20,}", |key| {
-            // `sk-ant-api03-` has digits of its own.
+            // `sk-ant-api03-` itself contains digits.
             looks_random(key.get(13..).unwrap_or(""))
         }),
         rule(
@@ -94,15 +95,15 @@ static RULES: LazyLock<Vec<ShapeRule>> = LazyLock::new(|| {
     ]
 });
 
-/// Calls `found` for every string that looks like a secret, rule by rule: its shape, where it stands, and where the text
-/// begins by which it was told.
+/// Calls `found` for every string that looks like a secret, rule by rule: its shape, its span, and the start of the
+/// text by which it was recognised.
 pub(super) fn each_match(text: &str, mut found: impl FnMut(&SecretShape, Span, usize)) {
     for rule in RULES.iter() {
         for captures in rule.regex.captures_iter(text) {
             let whole = captures.get_match();
             let secret = captures.get(1).unwrap_or(whole);
             let before = text.get(..secret.start()).and_then(|before| before.chars().next_back());
-            // In the middle of base 64 a prefix stands by chance.
+            // In the middle of base64 data a prefix occurs by chance.
             let in_data = matches!(before, Some('+' | '/')) && rule.shape != SecretShape::PrivateKey;
             if !in_data && (rule.is_plausible)(secret.as_str()) {
                 found(&rule.shape, Span::new(secret.start(), secret.end()), whole.start());
@@ -111,7 +112,8 @@ pub(super) fn each_match(text: &str, mut found: impl FnMut(&SecretShape, Span, u
     }
 }
 
-/// Tells random text from words: `sk-learn-…` class names and `<your-token-here>` have no digits or few characters.
+/// Distinguishes random text from words: `sk-learn-…` class names and `<your-token-here>` have no digits or few
+/// characters.
 fn looks_random(text: &str) -> bool {
     let mut seen = [false; 128];
     for byte in text.bytes() {
@@ -125,7 +127,7 @@ fn looks_random(text: &str) -> bool {
     distinct >= 10 && digits >= 2 && letters >= 4 && !text.contains("xxxx") && !text.contains("XXXX")
 }
 
-/// A key has a long unbroken run of base 64; a sentence about keys has not.
+/// Returns whether a block has a long unbroken run of base64, as a key has and a sentence about keys has not.
 fn has_key_body(block: &str) -> bool {
     let body = block.splitn(3, "-----").nth(2).unwrap_or("");
     body.split(|c: char| !(c.is_ascii_alphanumeric() || "+/=".contains(c))).any(|run| run.len() >= 32)
@@ -141,7 +143,7 @@ mod tests {
         found
     }
 
-    /// Split in the source, so that tools which look for secrets in this repository find none.
+    /// Joins parts that are split in the source, so that secret scanners find nothing in this repository.
     fn joined(parts: &[&str]) -> String {
         parts.concat()
     }

@@ -1,21 +1,21 @@
-//! Masks secrets in text that comes in pieces, where a piece may end in the middle of a secret or of a character.
+//! Masks secrets in text that arrives in pieces, where a piece may end in the middle of a secret or of a character.
 //!
-//! Whole lines go out at once, since no secret but a private key goes over a line's end; the rest waits for more. What
-//! waits is bounded, so a stream without line ends cannot fill the memory.
+//! Complete lines are released at once, since no secret but a private key spans several lines; the rest waits for
+//! more. The waiting text is bounded, so a stream without line ends cannot fill the memory.
 
 use super::redactor::Redactor;
 
-/// Longer than any token that is told by its shape, private keys apart.
+/// Longer than any token that is recognised by its shape, except private keys.
 const OVERLAP: usize = 4 * 1024;
-/// Longer than any private key. A find that goes on beyond this is given out masked as far as it is known.
+/// Longer than any private key. A match that continues beyond this is released masked as far as it is known.
 const MAX_HELD: usize = 64 * 1024;
 
-/// A redactor that is fed piece by piece.
+/// A redactor for text that arrives in pieces.
 #[derive(Debug)]
 pub struct StreamRedactor {
     redactor: Redactor,
     held: String,
-    /// The bytes of a character that is not complete yet.
+    /// The bytes of an incomplete character.
     partial: Vec<u8>,
 }
 
@@ -24,14 +24,14 @@ impl StreamRedactor {
         Self { redactor: redactor.clone(), held: String::new(), partial: Vec::new() }
     }
 
-    /// Takes the next piece and returns what can be shown already; bytes that are no text become `\u{fffd}`.
+    /// Takes the next piece and returns what can be shown already; invalid UTF-8 becomes `\u{fffd}`.
     pub fn push(&mut self, piece: &[u8]) -> String {
         self.decode(piece);
         let cut = self.releasable_length();
         self.release(cut)
     }
 
-    /// Returns what is left when nothing more comes.
+    /// Returns the rest at the end of the stream.
     pub fn finish(mut self) -> String {
         if !self.partial.is_empty() {
             self.held.push(char::REPLACEMENT_CHARACTER);
@@ -47,7 +47,7 @@ impl StreamRedactor {
         while let Some(chunk) = chunks.next() {
             self.held.push_str(chunk.valid());
             let invalid = chunk.invalid();
-            // Bytes at the very end may be the beginning of a character.
+            // Bytes at the very end may be the start of a character.
             if chunks.peek().is_none() && is_partial_char(invalid) {
                 self.partial = invalid.to_vec();
             } else if !invalid.is_empty() {
@@ -56,7 +56,7 @@ impl StreamRedactor {
         }
     }
 
-    /// Returns how much of the held text can go out: nothing that is, or may still become, part of a secret.
+    /// Returns how much of the held text can be released: nothing that is, or may still become, part of a secret.
     fn releasable_length(&self) -> usize {
         let len = self.held.len();
         let overlap = OVERLAP.max(self.redactor.longest_pattern());
@@ -74,7 +74,7 @@ impl StreamRedactor {
         cut
     }
 
-    /// Returns where the whole lines end that cannot be part of a secret of several lines.
+    /// Returns the end of the complete lines that cannot be part of a secret of several lines.
     fn complete_lines_end(&self) -> usize {
         if self.redactor.has_multiline_secret() {
             return 0;
@@ -92,7 +92,7 @@ impl StreamRedactor {
     }
 }
 
-/// Says whether bytes that end a piece are the beginning of a character.
+/// Returns whether bytes at the end of a piece are the start of a character.
 fn is_partial_char(bytes: &[u8]) -> bool {
     !bytes.is_empty() && std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_shown_at_once() {
+    fn complete_lines_are_released_at_once() {
         let mut stream = StreamRedactor::new(&redactor());
         for (piece, want) in [
             ("one\ntw", "one\n"),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded() {
+    fn held_text_is_bounded() {
         let mut stream = StreamRedactor::new(&redactor());
         let piece = token().repeat(20);
         for _ in 0..120 {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text() {
+    fn invalid_utf8() {
         for (pieces, want) in [
             (&[&b"a\xc3"[..], b"\xa9b"][..], "aéb"),
             (&[b"a\xf0\x9f", b"\x98", b"\x80"], "a😀"),
@@ -216,7 +216,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 0..9)) {
+        fn arbitrary_bytes_never_panic(pieces in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..9), 0..9)) {
             let all = pieces.concat();
             let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
             let text = String::from_utf8_lossy(&all);

@@ -1,5 +1,5 @@
-//! Red first over the life of a run: when the base commit is asked again, and what a person's resume changes about its
-//! answer.
+//! Red-first over the life of a run: when the baseline is run again, and what a user's resume changes about its
+//! result.
 
 use std::collections::BTreeSet;
 
@@ -8,22 +8,22 @@ use crate::decide;
 use crate::event::{BaselineVerdict, RunStart};
 
 impl RunState {
-    /// Returns why the base commit makes the run pointless, when nothing but another task can change that.
+    /// Returns why the base commit makes the run pointless, when only a different task can change that.
     ///
-    /// A program that is missing can be installed and a host be allowed, so the base is asked again after a resume. A proof
-    /// that passes without any work passes again.
+    /// A missing program can be installed and a host can be allowed, so the baseline is run again after a resume. A
+    /// proof that passes without any work would pass again.
     pub fn baseline_blocker(&self) -> Option<&str> {
         self.baseline_refused.as_deref().filter(|_| !self.has_fixable_refusal())
     }
 
-    /// Asks the base commit again if what refused the run lies outside of its task.
+    /// Schedules another baseline if the reason for the refusal lies outside the task.
     pub(super) fn recheck_after_resume(&mut self) {
         if self.has_fixable_refusal() {
             self.reset_baseline();
         }
     }
 
-    /// Asks the base commit again if another task is judged by other commands, or was refused.
+    /// Schedules another baseline if the edited task is proved by different commands, or was refused.
     pub(crate) fn recheck_after_edit(&mut self, before: &BTreeSet<String>) {
         if self.baseline_refused.is_some() || *before != proof_commands(&self.started) {
             self.reset_baseline();
@@ -41,7 +41,7 @@ impl RunState {
     }
 }
 
-/// Returns every command that judges the work.
+/// Returns every command that decides about the work.
 pub(crate) fn proof_commands(started: &RunStart) -> BTreeSet<String> {
     decide::proof_due(started).into_iter().map(|due| due.command).collect()
 }

@@ -1,4 +1,4 @@
-//! What a list of runs shows of each: the small part of a run's state that is kept in a file beside its events.
+//! The entry of a run in a list of runs: the small part of its state that is saved in a file beside its events.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{RunState, RunStatus};
 use crate::money::MicroUsd;
 
-/// One run in a list of runs. Whether a process works on it is not here: that changes without an event.
+/// One run in a list of runs. Whether a process is working on it is not here: that changes without an event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunListing {
     pub run: String,

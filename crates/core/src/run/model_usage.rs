@@ -1,11 +1,11 @@
-//! Who did the work: every model that was called, with its calls and what they cost.
+//! Records which models did the work: every model that was called, with its calls and their cost.
 
 use serde::Serialize;
 
 use crate::money::MicroUsd;
 use crate::receipt::ReceiptModel;
 
-/// What one model was asked and paid.
+/// The calls and the cost of one model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ModelUsage {
     pub calls: u64,
@@ -18,7 +18,7 @@ impl ModelUsage {
         self.cost += cost;
     }
 
-    /// Returns it as a receipt tells it.
+    /// Returns the entry for a receipt.
     pub fn to_receipt(&self, model: &str) -> ReceiptModel {
         ReceiptModel { model: model.to_owned(), calls: self.calls, cost_micro_usd: self.cost }
     }

@@ -1,9 +1,9 @@
-//! Which secrets an agent can work with.
+//! The secrets that each agent can work with.
 
 use crate::{env, text};
 
-/// An agent and the names under which its credential may be kept, in the order in which a run looks for them: any one of
-/// them is enough.
+/// An agent and the names under which its credential may be stored, in the order in which a run looks for them: any
+/// one of them is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentSecrets {
     pub name: &'static str,
@@ -28,14 +28,14 @@ pub const AGENTS: &[AgentSecrets] = &[
     AgentSecrets { name: "goose", secrets: CHAT },
 ];
 
-/// A name of no agent that has a credential of its own.
+/// The reasons why an agent has no credentials of its own.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownAgent {
     #[error("there is no agent `{name}`")]
     NotFound { name: String },
-    #[error("agent `{name}` talks to its maker only, so no credential can be lent to it")]
+    #[error("agent `{name}` connects only to its vendor, so ralph cannot supply a credential for it")]
     VendorOnly { name: String },
-    #[error("agent `custom` has no credential of its own: a run lends it that of its profile")]
+    #[error("agent `custom` has no credential of its own: a run gives it the credential of its profile")]
     Custom,
 }
 
@@ -63,7 +63,7 @@ impl AgentSecrets {
         })
     }
 
-    /// The name to keep a new credential under: a subscription where the agent can use one.
+    /// Returns the name under which to store a new credential: a subscription where the agent can use one.
     pub fn preferred_secret(&self) -> &'static str {
         let subscription = self.secrets.iter().find(|name| **name == env::CLAUDE_CODE_OAUTH_TOKEN);
         subscription.or(self.secrets.first()).copied().unwrap_or(env::ANTHROPIC_API_KEY)
@@ -95,7 +95,7 @@ mod tests {
 
     /// Every agent that `ralph agent ls` shows has credentials here, or a reason why not.
     #[test]
-    fn no_agent_is_left_out() {
+    fn every_agent_is_listed() {
         for agent in crate::agent::all() {
             let found = AgentSecrets::find(agent.name());
             match found {
@@ -106,9 +106,9 @@ mod tests {
         assert_eq!(AgentSecrets::find("custom"), Err(UnknownAgent::Custom));
     }
 
-    /// What is said of an agent's credentials is what its runs do.
+    /// The listed order of an agent's credentials is the order its runs use.
     #[test]
-    fn the_order_is_that_of_runs() {
+    fn the_order_matches_that_of_runs() {
         for (agent, model) in [
             ("claude", "anthropic/claude-sonnet-4-5"),
             ("codex", "openai/gpt-5-codex"),

@@ -1,46 +1,50 @@
-//! `cmd://program args…`: a secret that another program tells when it is asked.
+//! Parses `cmd://program args…`: a secret that another program prints on request.
 
 use std::time::Duration;
 
 use crate::text;
 
-/// How long an answer is good for when the secret does not say.
+/// The default lifetime of the program's output.
 const DEFAULT_TTL: Duration = Duration::from_mins(5);
 const MAX_TTL_SECONDS: u64 = 24 * 3600;
 const PREFIX: &str = "cmd://";
 
-/// A program and its words, run without a shell.
+/// A program and its arguments, run without a shell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CredentialCommand {
     pub argv: Vec<String>,
-    /// How long its answer is good for.
+    /// How long its output remains valid.
     pub ttl: Duration,
 }
 
-/// Why a text that starts with `cmd://` names no command.
+/// The reasons why a text that starts with `cmd://` is not a command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadCommand {
     #[error("`cmd://` names no program")]
     Empty,
     #[error("a quote of the `cmd://` line is never closed")]
     Quote,
-    #[error("the second line of a `cmd://` secret is `{line}`, which is no `ttl SECONDS`")]
+    #[error("the second line of a `cmd://` secret is `{line}`, not `ttl SECONDS`")]
     Ttl { line: String },
 }
 
 impl BadCommand {
     pub fn hint(&self) -> Option<String> {
-        Some("write `cmd://program word 'a word with blanks'`, and `ttl 60` on a second line if you like".to_owned())
+        Some(
+            "write `cmd://program argument 'an argument with spaces'`, and optionally `ttl 60` on a second line"
+                .to_owned(),
+        )
     }
 }
 
 impl CredentialCommand {
-    /// Tells whether a value names a command instead of being one's own.
+    /// Returns whether a value names a command instead of being the secret itself.
     pub fn is_command(value: &str) -> bool {
         value.trim_start().starts_with(PREFIX)
     }
 
-    /// Reads the program, its words (quotes keep blanks together; nothing is expanded) and how long its answer is good.
+    /// Parses the program, its arguments (quotes keep spaces together; nothing is expanded) and the lifetime of its
+    /// output.
     pub fn parse(value: &str) -> Result<Self, BadCommand> {
         let mut lines = value.trim().lines().map(str::trim).filter(|line| !line.is_empty());
         let line = lines.next().and_then(|line| line.strip_prefix(PREFIX)).ok_or(BadCommand::Empty)?;
@@ -113,11 +117,8 @@ mod tests {
         check("cmd://", Err("`cmd://` names no program"));
         check("cmd://''", Err("`cmd://` names no program"));
         check("cmd://x 'y", Err("a quote of the `cmd://` line is never closed"));
-        check("cmd://x\nrm y", Err("the second line of a `cmd://` secret is `rm y`, which is no `ttl SECONDS`"));
-        check(
-            "cmd://x\nttl 1\nttl 2",
-            Err("the second line of a `cmd://` secret is `ttl 1`, which is no `ttl SECONDS`"),
-        );
+        check("cmd://x\nrm y", Err("the second line of a `cmd://` secret is `rm y`, not `ttl SECONDS`"));
+        check("cmd://x\nttl 1\nttl 2", Err("the second line of a `cmd://` secret is `ttl 1`, not `ttl SECONDS`"));
         assert!(!CredentialCommand::is_command("sk-cmd://"));
     }
 

@@ -1,4 +1,4 @@
-//! When a credential ends, in words and in days.
+//! Parses and formats the expiry of a credential.
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -6,12 +6,12 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::text;
 
-/// So many days before its end a credential is spoken of.
+/// The number of days before its expiry from which a credential is mentioned.
 pub const EXPIRY_WARNING_DAYS: i64 = 14;
 
 const MAX_DAYS: i64 = 3650;
 
-/// Why a text is no end.
+/// The reasons why a text is not an expiry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadExpiry {
     #[error("`{text}` is neither a date nor a number of days")]
@@ -28,7 +28,7 @@ impl BadExpiry {
     }
 }
 
-/// Reads `2027-01-31` (the end of that day, UTC), a time like `2027-01-31T10:00:00Z`, or `90`, `90d` from now.
+/// Parses `2027-01-31` (the end of that day, UTC), a time like `2027-01-31T10:00:00Z`, or `90`, `90d` from now.
 pub fn parse_expiry(asked: &str, now: Timestamp) -> Result<Timestamp, BadExpiry> {
     let shown = || text::strip_control(text::first_line(asked, 40));
     let form = || BadExpiry::Form { text: shown() };
@@ -54,13 +54,13 @@ pub fn parse_expiry(asked: &str, now: Timestamp) -> Result<Timestamp, BadExpiry>
     Ok(end)
 }
 
-/// Returns the whole days that are left; negative when it is over.
+/// Returns the number of whole days left; negative when it has expired.
 pub fn days_left(end: Timestamp, now: Timestamp) -> i64 {
     let seconds = end.duration_since(now).as_secs();
     if seconds < 0 { seconds.div_euclid(24 * 3600) } else { seconds / (24 * 3600) }
 }
 
-/// Says when it ends, as a person would.
+/// Returns a sentence that says when it expires.
 pub fn expiry_text(end: Option<Timestamp>, now: Timestamp) -> String {
     let Some(end) = end else { return "no end known".to_owned() };
     match days_left(end, now) {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn ends() {
+    fn expiries() {
         check("90", "2027-02-13T12:00:00Z: expires in 90 days");
         check("1d", "2026-11-16T12:00:00Z: expires in 1 day");
         check("2026-11-15", "2026-11-16T00:00:00Z: expires today");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn over() {
+    fn expired_credentials() {
         for (end, want) in [
             ("2026-11-15T11:59:59Z", "expired today"),
             ("2026-11-14T11:59:59Z", "expired 1 day ago"),

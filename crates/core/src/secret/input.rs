@@ -1,4 +1,4 @@
-//! What somebody typed or piped, made into a secret: pasting goes wrong in a few ways that can be told.
+//! Reads a typed or piped value as a secret, and detects common mistakes of pasting.
 
 use super::{BadCommand, CredentialCommand, Secret};
 use crate::redact::{SHORTEST, is_too_short};
@@ -6,22 +6,22 @@ use crate::redact::{SHORTEST, is_too_short};
 /// More than any key; less than a file that was piped in by mistake.
 pub const LONGEST: usize = 64 * 1024;
 
-/// Why a text is no secret. The text itself is never shown.
+/// The reasons why a text is not a secret. The text itself is never shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadValue {
     #[error("nothing was given")]
     Empty,
     #[error("it is longer than {LONGEST} bytes")]
     Long,
-    #[error("it has fewer than {SHORTEST} characters, so it could be neither masked nor kept from coming back")]
+    #[error("it has fewer than {SHORTEST} characters, too few to mask it or to keep it out of responses")]
     Short,
-    #[error("it has several lines and is no PEM")]
+    #[error("it has several lines but is not PEM")]
     Lines,
-    #[error("it holds blanks or control characters")]
+    #[error("it contains whitespace or control characters")]
     Blanks,
-    #[error("it still has its quotes around it")]
+    #[error("it is still enclosed in quotes")]
     Quotes,
-    #[error("it is a whole line `NAME=value`")]
+    #[error("it is a whole `NAME=value` line")]
     Assignment,
     #[error(transparent)]
     Command(#[from] BadCommand),
@@ -34,7 +34,7 @@ impl BadValue {
         }
         if *self == Self::Short {
             return Some(format!(
-                "have one of {SHORTEST} characters or more made where it was issued (LiteLLM: `LITELLM_MASTER_KEY`), and \
+                "have its issuer create one of at least {SHORTEST} characters (LiteLLM: `LITELLM_MASTER_KEY`), and \
                  store that"
             ));
         }
@@ -45,13 +45,14 @@ impl BadValue {
     }
 }
 
-/// Reads a value that is to be stored. One that nobody could look for is not taken; what was stored before is.
+/// Reads a value that is to be stored. A value too short to search for is refused; one stored earlier is still
+/// accepted.
 pub fn read_new(given: &str) -> Result<Secret, BadValue> {
     let secret = read(given)?;
     if is_too_short(secret.expose()) { Err(BadValue::Short) } else { Ok(secret) }
 }
 
-/// Reads a value as it was given; line ends around it are not part of it.
+/// Reads a value as given; line ends around it are not part of it.
 pub fn read(given: &str) -> Result<Secret, BadValue> {
     let value = given.strip_prefix('\u{feff}').unwrap_or(given).trim();
     if value.is_empty() {
@@ -65,7 +66,7 @@ pub fn read(given: &str) -> Result<Secret, BadValue> {
         return Ok(Secret::new(value));
     }
     if value.starts_with("-----BEGIN ") {
-        // A key in one line with `\n` written out, as `.env` files have it.
+        // A key in one line with `\n` written out, as in `.env` files.
         let lines = if value.contains('\n') { value.replace('\r', "") } else { value.replace("\\n", "\n") };
         return Ok(Secret::new(lines));
     }
@@ -132,8 +133,8 @@ mod tests {
         #[test]
         fn never_panics_and_never_shows(given in "\\PC{0,40}|[a-z\"'=\n \\\\]{0,20}") {
             if let Err(error) = read(&given) {
-                let told = format!("{error} {}", error.hint().unwrap_or_default());
-                prop_assert!(given.trim().len() < 12 || !told.contains(given.trim()));
+                let message = format!("{error} {}", error.hint().unwrap_or_default());
+                prop_assert!(given.trim().len() < 12 || !message.contains(given.trim()));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a credential is, told from its name and its shape.
+//! Recognises the kind of a credential by its name and its shape.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{env, text};
 
-/// What a credential is for, and with it how it is sent and tried.
+/// The kind of a credential, which decides how it is sent and checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SecretKind {
-    /// A subscription's token, sent as a bearer.
+    /// A token of a subscription, sent as a bearer token.
     Oauth,
     /// A key of one provider.
     ApiKey,
@@ -22,7 +22,7 @@ pub enum SecretKind {
     GithubApp,
 }
 
-/// A text that names no kind.
+/// An unknown name of a kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no kind of secret `{name}`")]
 pub struct UnknownSecretKind {
@@ -52,7 +52,7 @@ impl SecretKind {
         }
     }
 
-    /// Tells what a value is: its shape says it best, else its name, else it is a key like most.
+    /// Guesses the kind of a value: by its shape, else by its name; otherwise it is an API key, like most.
     pub fn guess(name: &str, value: &str) -> Self {
         let value = value.trim_start();
         let shapes: [(&[&str], Self); 4] = [
@@ -98,7 +98,7 @@ mod tests {
             ("CLAUDE_CODE_OAUTH_TOKEN", "anything", SecretKind::Oauth),
             ("MINE", "sk-ant-oat01-x", SecretKind::Oauth),
             ("ANTHROPIC_API_KEY", "sk-ant-api03-x", SecretKind::ApiKey),
-            // The shape wins over the name: what was pasted is what it is.
+            // The shape takes precedence over the name: it shows what was actually pasted.
             ("ANTHROPIC_API_KEY", "sk-ant-oat01-x", SecretKind::Oauth),
             ("ANTHROPIC_AUTH_TOKEN", "abc", SecretKind::Gateway),
             ("LITELLM_PROXY_API_KEY", "sk-1", SecretKind::Gateway),

@@ -1,6 +1,6 @@
-//! Credentials in words: a value that cannot be printed, what kind it is, when it ends and how it is tried.
+//! Describes credentials: a value that cannot be printed, its kind, its expiry, and the request that checks it.
 //!
-//! Where credentials are kept, and the call that tries one, are the engine's business.
+//! The engine stores credentials and sends the request.
 
 mod agent_secrets;
 mod command;

@@ -1,4 +1,4 @@
-//! Names of secrets: those of environment variables, so that one name means one thing everywhere.
+//! Names of secrets: the same as environment variables, so that one name means one thing everywhere.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,14 +7,14 @@ use crate::env;
 use crate::profile::PROVIDERS;
 use crate::redact::Redactor;
 
-/// A name under which a secret is kept. It is also a file's name, so nothing else is let through.
+/// A name under which a secret is stored. It is also a file name, so no other characters are accepted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecretName(String);
 
-/// Why a text cannot name a secret. What looks like a value is not repeated.
+/// The reasons why a text cannot name a secret. Text that looks like a value is not repeated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadName {
-    #[error("that looks like a secret itself, not like a name")]
+    #[error("that looks like the value of a secret, not like its name")]
     Value,
     #[error("`{name}` cannot name a secret: a name has capital letters, digits and `_`, like a variable")]
     Form { name: String },
@@ -23,7 +23,7 @@ pub enum BadName {
 impl BadName {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::Value => "a value on the command line is seen by every program and kept by the shell: run `ralph secret set NAME`, which asks for it".to_owned(),
+            Self::Value => "a value on the command line is visible to every program and saved in the shell's history: run `ralph secret set NAME`, which prompts for it".to_owned(),
             Self::Form { .. } => "ralph secret set ANTHROPIC_API_KEY".to_owned(),
         })
     }
@@ -34,7 +34,7 @@ const OTHER_CREDENTIALS: [&str; 4] =
     [env::CLAUDE_CODE_OAUTH_TOKEN, env::GITHUB_PAT, env::GITHUB_APP_PRIVATE_KEY_PEM, env::DAYTONA_API_KEY];
 const MAX_NAME_BYTES: usize = 100;
 
-/// Returns every name ralph itself asks for, sorted, each once.
+/// Returns every name that ralph itself looks for, sorted, each once.
 pub fn known_credentials() -> Vec<&'static str> {
     let mut names: Vec<&str> = OTHER_CREDENTIALS.to_vec();
     names.extend(PROVIDERS.iter().flat_map(|provider| provider.key_envs));
@@ -50,7 +50,7 @@ impl SecretName {
         if first && rest && text.len() <= MAX_NAME_BYTES {
             return Ok(Self(text.to_owned()));
         }
-        // A short lower-case word is a slip of the hand; anything else may be the secret.
+        // A short lower-case word is a typo; anything else may be the secret.
         let word = text.len() <= 40 && text.bytes().all(|byte| byte.is_ascii_alphabetic() || b"_-. ".contains(&byte));
         if word && !looks_like_a_value(text) {
             return Err(BadName::Form { name: text.to_owned() });
@@ -77,7 +77,7 @@ impl fmt::Display for SecretName {
     }
 }
 
-/// Tells whether a word of a command line is rather a credential than a name or a flag's value.
+/// Returns whether an argument looks like a credential rather than a name or a flag's value.
 pub fn looks_like_a_value(text: &str) -> bool {
     let prefixes = ["sk-", "ghp_", "gho_", "ghs_", "github_pat_", "AIza", "xoxb-", "glpat-", "-----BEGIN", "Bearer "];
     let digits = text.bytes().filter(u8::is_ascii_digit).count();
@@ -145,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_is_a_plain_file_name(text in "\\PC{0,30}|[A-Z0-9_./]{0,12}") {
+        fn names_are_plain_file_names(text in "\\PC{0,30}|[A-Z0-9_./]{0,12}") {
             if let Ok(name) = SecretName::parse(&text) {
                 prop_assert!(!name.contains(['/', '.', '\\', '\0']) && !name.is_empty());
             }

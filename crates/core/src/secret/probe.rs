@@ -1,4 +1,5 @@
-//! The smallest call that tells whether a credential is taken: which address, which headers. Making it is not done here.
+//! Builds the smallest request that shows whether a credential is accepted: its address and headers. It is sent
+//! elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -9,40 +10,40 @@ use crate::profile::{self, BadEndpoint, PROVIDERS, Profile, ProfileEndpoint, Pro
 const GITHUB: &str = "https://api.github.com";
 const DAYTONA: &str = "https://app.daytona.io/api";
 
-/// One `GET` without a body. That it is answered says something about the credential only where the same call without it
-/// is refused.
+/// One `GET` without a body. A successful response says something about the credential only where the same request
+/// without it is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CredentialProbe {
     pub url: String,
-    /// The header that carries the credential, and what it holds.
+    /// The header that carries the credential, and its value.
     pub credential: (&'static str, Secret),
     pub headers: Vec<(&'static str, &'static str)>,
 }
 
-/// Why there is no call to make.
+/// The reasons why there is no request to send.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeUnavailable {
-    #[error("ralph does not know where `{name}` is used, so it cannot be tried")]
+    #[error("ralph does not know where `{name}` is used, so it cannot be checked")]
     UnknownAddress { name: String },
-    #[error("the address to try `{name}` at cannot be used")]
+    #[error("the address to check `{name}` at cannot be used")]
     BadAddress { name: String, source: BadEndpoint },
-    #[error("`{name}` would be tried at `{host}` over `http://`, and a key does not travel in the clear")]
+    #[error("`{name}` would be checked at `{host}` over `http://`, which would send the key unencrypted")]
     Cleartext { name: String, host: String },
-    #[error("`{name}` is a subscription of Claude, and `{host}` is not whom it was bought from")]
+    #[error("`{name}` is a Claude subscription, and `{host}` is not the provider that sold it")]
     ForeignHost { name: String, host: String },
 }
 
-/// Says what to do about a subscription where another host is asked.
+/// Returns what to do about a subscription that would be sent to another host.
 pub fn subscription_hint(host: &str) -> String {
     format!(
-        "unset {} and {}, or keep a token of `{host}` itself: ralph secret set {}",
+        "unset {} and {}, or store a token for `{host}` itself: ralph secret set {}",
         env::ANTHROPIC_BASE_URL,
         env::ANTHROPIC_API_BASE,
         env::ANTHROPIC_AUTH_TOKEN
     )
 }
 
-/// Says what to do about a key for a host that is asked over plain HTTP.
+/// Returns what to do about a key for a host that is reached over plain HTTP.
 pub fn cleartext_hint(host: &str) -> String {
     format!(
         "use `https://{host}`, or a tunnel: ssh -N -L 4000:localhost:PORT {host}, and `http://localhost:4000` as base URL"
@@ -53,7 +54,7 @@ impl ProbeUnavailable {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::UnknownAddress { name } => Some(format!(
-                "say where: ralph secret set {name} --base-url https://HOST/v1, or leave the trial out: ralph secret set {name} --no-validate"
+                "give its address: ralph secret set {name} --base-url https://HOST/v1, or skip the check: ralph secret set {name} --no-validate"
             )),
             Self::BadAddress { source, .. } => source.hint(),
             Self::Cleartext { host, .. } => Some(cleartext_hint(host)),
@@ -62,7 +63,7 @@ impl ProbeUnavailable {
     }
 }
 
-/// Returns the call that tries a secret; `None` for a private key, which is only read.
+/// Returns the request that checks a secret; `None` for a private key, which is only parsed.
 pub fn build_probe(
     name: &str,
     kind: SecretKind,
@@ -143,8 +144,8 @@ pub fn build_probe(
     }))
 }
 
-/// Returns what a provider is asked below its base URL: its models, unless that list is open to everybody and it documents
-/// a call about the key itself, or it is kept elsewhere.
+/// Returns the path that is requested below a provider's base URL: its models, unless that list is public and the
+/// provider documents a request about the key itself, or the list is elsewhere.
 fn probe_path(provider: &Provider) -> &'static str {
     match provider.name {
         "openrouter" => "key",
@@ -154,7 +155,7 @@ fn probe_path(provider: &Provider) -> &'static str {
     }
 }
 
-/// Finds whose key it is: by its name, else by its shape.
+/// Returns the provider of a key: by its name, else by its shape.
 fn provider_of_key(name: &str, secret: &Secret) -> Option<&'static Provider> {
     let named = PROVIDERS.iter().find(|provider| provider.key_envs.contains(&name));
     let shapes = [("sk-ant-", "anthropic"), ("sk-or-", "openrouter"), ("sk-proj-", "openai"), ("AIza", "gemini")];
@@ -170,7 +171,7 @@ fn openai() -> &'static Provider {
     Provider::find("openai").expect("it is in the table")
 }
 
-/// Returns where a provider is, as a run would find it.
+/// Returns the address of a provider, as a run would resolve it.
 fn resolve_address(
     name: &str,
     provider: &Provider,
@@ -255,11 +256,11 @@ mod tests {
             (Some("https://api.z.ai/api/anthropic"), &[][..]),
             (None, &[("ANTHROPIC_BASE_URL", "https://api.z.ai/api/anthropic")]),
         ] {
-            let told = "`MINE` is a subscription of Claude, and `api.z.ai` is not whom it was bought from";
-            check("MINE", SecretKind::Oauth, base_url, env, told);
+            let message = "`MINE` is a Claude subscription, and `api.z.ai` is not the provider that sold it";
+            check("MINE", SecretKind::Oauth, base_url, env, message);
         }
-        // Without an address of its own a gateway's token would go to a stranger.
-        let nowhere = "ralph does not know where `ANTHROPIC_AUTH_TOKEN` is used, so it cannot be tried";
+        // Without an address of its own, a gateway's token would be sent to the wrong host.
+        let nowhere = "ralph does not know where `ANTHROPIC_AUTH_TOKEN` is used, so it cannot be checked";
         check("ANTHROPIC_AUTH_TOKEN", SecretKind::Gateway, None, &[], nowhere);
         check(
             "ZAI_API_KEY",
@@ -269,7 +270,7 @@ mod tests {
             "https://api.z.ai/api/paas/v4/models authorization=Bearer V",
         );
         for (name, url) in [
-            // Their lists of models are open to everybody.
+            // Their lists of models are public.
             ("OPENROUTER_API_KEY", "https://openrouter.ai/api/v1/key"),
             ("VERCEL_AI_GATEWAY_API_KEY", "https://ai-gateway.vercel.sh/v1/credits"),
             ("PERPLEXITYAI_API_KEY", "https://api.perplexity.ai/v1/models"),
@@ -300,7 +301,13 @@ mod tests {
             &format!("http://127.0.0.1:9/api/v3/user {github}"),
         );
         check("K", SecretKind::GithubApp, None, &[], "none");
-        check("MINE", SecretKind::ApiKey, None, &[], "ralph does not know where `MINE` is used, so it cannot be tried");
+        check(
+            "MINE",
+            SecretKind::ApiKey,
+            None,
+            &[],
+            "ralph does not know where `MINE` is used, so it cannot be checked",
+        );
         check(
             "MINE",
             SecretKind::Gateway,
@@ -308,9 +315,9 @@ mod tests {
             &[],
             "https://x.io/v1/models authorization=Bearer V",
         );
-        let clear = "`MINE` would be tried at `gw.corp` over `http://`, and a key does not travel in the clear";
+        let clear = "`MINE` would be checked at `gw.corp` over `http://`, which would send the key unencrypted";
         check("MINE", SecretKind::Gateway, Some("http://gw.corp:4000/v1"), &[], clear);
-        check("MINE", SecretKind::ApiKey, Some("ftp://x"), &[], "the address to try `MINE` at cannot be used");
+        check("MINE", SecretKind::ApiKey, Some("ftp://x"), &[], "the address to check `MINE` at cannot be used");
         let daytona = |base: &str| format!("{base}/api-keys/current authorization=Bearer V");
         check("DAYTONA_API_KEY", SecretKind::ApiKey, None, &[], &daytona("https://app.daytona.io/api"));
         let own = [("DAYTONA_API_URL", "https://daytona.corp/api")];

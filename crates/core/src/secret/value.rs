@@ -7,8 +7,8 @@ use std::ops::Deref;
 
 use zeroize::Zeroizing;
 
-/// A credential held on the host. It has no `Display` and no `Serialize`; [`Secret::expose`] is the one door. Its memory
-/// is wiped when it is dropped, and comparing two takes as long whether they differ early or late.
+/// A credential held on the host. It has no `Display` and no `Serialize`; [`Secret::expose`] is the only access. Its
+/// memory is wiped on drop, and comparing two takes the same time whether they differ early or late.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<String>);
 
@@ -25,7 +25,7 @@ impl Secret {
 impl PartialEq for Secret {
     fn eq(&self, other: &Self) -> bool {
         let (own, other) = (self.0.as_bytes(), other.0.as_bytes());
-        // The length is no secret: it is that of every credential of its kind.
+        // The length is not secret: all credentials of a kind share it.
         let differing = own.iter().zip(other).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
         own.len() == other.len() && black_box(differing) == 0
     }
@@ -39,8 +39,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-// Nothing compiles once a `Secret` can be shown or written: a trait of this list gives `exposes_value` a second meaning for it,
-// and the compiler cannot tell which one is meant.
+// Compilation fails as soon as a `Secret` can be shown or serialised: each trait of this list would give
+// `exposes_value` a second meaning for it, and the compiler could not tell which one is meant.
 const _: () = {
     trait ExposesValue<Way> {
         fn exposes_value() {}
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_says_nothing() {
+    fn debug_output_hides_the_value() {
         assert_eq!(format!("{:?}", Secret::new("sk-live-123")), "Secret(…)");
     }
 

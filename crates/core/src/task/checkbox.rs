@@ -1,31 +1,31 @@
-//! One checkbox, and what counts as its name.
+//! One checkbox, and how its ID is recognised.
 
 use serde::{Deserialize, Serialize};
 
 use crate::span::Span;
 
-/// One thing to be done and proved.
+/// One item to be done and proved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkbox {
     /// The first word if it looks like `M1.2`, `A-3` or `1.4`; `step-N` for a step; otherwise `c1`, `c2`… in order.
     pub id: String,
-    /// What it says, without its own ID and without its proof.
+    /// Its text, without its ID and its proof.
     pub text: String,
     pub done: bool,
     /// Why a step is blocked; a list item never is.
     pub blocked: Option<String>,
     pub form: CheckboxForm,
-    /// A list item: the one character between the brackets. A step: its marker, or the place where one would go.
+    /// A list item: the one character between the brackets. A step: its marker, or the position where one would go.
     pub mark: Span,
-    /// The line it stands on.
+    /// The line it is on.
     pub span: Span,
-    /// The ID as written, where there is one.
+    /// The ID as written, if there is one.
     pub id_span: Option<Span>,
-    /// The milestone or step it stands under.
+    /// The milestone or step it belongs to.
     pub milestone: Option<String>,
     /// The commands that prove it.
     pub proofs: Vec<String>,
-    /// Where each proof stands.
+    /// The span of each proof.
     pub proof_spans: Vec<Span>,
     /// A `verify:` line that names no command in backticks, so that the linter can point at it.
     pub bare_verify: Option<Span>,

@@ -1,6 +1,6 @@
 //! The only edits ralph makes to a task: one character per checkbox, one marker per step.
 //!
-//! The front matter need not be valid for this: a box is found by its place in the Markdown alone.
+//! The front matter need not be valid for this: a box is found by its position in the Markdown alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,18 +10,18 @@ use super::markdown_scan;
 use crate::span::Span;
 use crate::text;
 
-/// How far a step or checkbox is.
+/// The progress of a step or checkbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckboxMark {
     Open,
     Done,
-    /// Only a step can say why it is blocked; a list item is left unticked.
+    /// Only a step can show why it is blocked; a list item is left unticked.
     Blocked(String),
 }
 
 /// Returns the task with exactly the boxes in `ids` ticked and all others not, and not one other byte changed.
 ///
-/// A text that cannot be split into front matter and body comes back as it is.
+/// A text that cannot be split into front matter and body is returned unchanged.
 pub fn tick(source: &str, ids: &BTreeSet<String>) -> String {
     let edits = scan_boxes(source, TaskSourceKind::Task).into_iter().filter_map(|checkbox| {
         let want = if ids.contains(&checkbox.id) { CheckboxMark::Done } else { CheckboxMark::Open };
@@ -30,7 +30,7 @@ pub fn tick(source: &str, ids: &BTreeSet<String>) -> String {
     apply_edits(source, edits)
 }
 
-/// Returns the boxes that a text has ticked, whoever did it.
+/// Returns the boxes that are ticked in a text, whoever ticked them.
 pub fn ticked_boxes(source: &str) -> BTreeSet<String> {
     scan_boxes(source, TaskSourceKind::Task)
         .into_iter()
@@ -74,13 +74,13 @@ fn mark_edit(source: &str, checkbox: &Checkbox, want: &CheckboxMark) -> Option<(
     }
 }
 
-/// Extends a marker over the blanks before it, so that taking it away undoes what putting it there did.
+/// Extends a marker over the blanks before it, so that removing it undoes exactly what adding it did.
 fn with_leading_blanks(source: &str, marker: Span) -> Span {
     let before = source.get(..marker.start).unwrap_or("");
     Span::new(before.trim_end_matches([' ', '\t']).len(), marker.end)
 }
 
-/// Makes a reason that fits between the brackets of a heading.
+/// Returns a reason that fits between the brackets of a heading.
 fn one_line(reason: &str) -> String {
     let plain = text::strip_control(reason).replace('[', "(").replace(']', ")");
     let words = plain.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -175,12 +175,12 @@ mod tests {
     }
 
     proptest! {
-        /// Ticking one box changes one byte, and the text then reads the same but for that box.
+        /// Ticking one box changes one byte, and the text then parses the same but for that box.
         #[test]
-        fn one_tick_is_one_byte(body in body(), pick in any::<prop::sample::Index>()) {
+        fn ticking_changes_one_byte(body in body(), pick in any::<prop::sample::Index>()) {
             let source = format!("---\ntask_id: t\n---\n{body}");
             let before = scan_boxes(&source, TaskSourceKind::Task);
-            // Two boxes of one name are one to `tick`: such texts are stopped by the linter.
+            // `tick` treats two boxes with one ID as one; the linter refuses such texts.
             let names: BTreeSet<_> = before.iter().map(|b| &b.id).collect();
             if before.is_empty() || names.len() < before.len() {
                 return Ok(());
@@ -198,7 +198,7 @@ mod tests {
 
         /// Marking one step changes only what is between its title and the end of its line.
         #[test]
-        fn one_mark_is_one_marker(body in body(), reason in "\\PC{0,12}", kind in 0..3) {
+        fn marking_changes_one_marker(body in body(), reason in "\\PC{0,12}", kind in 0..3) {
             let want = [CheckboxMark::Open, CheckboxMark::Done, CheckboxMark::Blocked(reason)][usize::try_from(kind).unwrap()].clone();
             let before = scan_boxes(&body, TaskSourceKind::Issue);
             let marks = BTreeMap::from([("step-1".to_owned(), want.clone())]);

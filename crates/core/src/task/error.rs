@@ -1,4 +1,4 @@
-//! What can be wrong with the text of a task: every problem with its place and what to do next.
+//! The problems in the text of a task, each with its position and a hint.
 
 use std::fmt;
 

@@ -1,16 +1,17 @@
 //! The front matter as typed values with their defaults.
 //!
-//! A field is optional where the linter must tell "missing" from "default"; the accessors then give the default.
+//! A field is optional where the linter must distinguish "missing" from "default"; the accessors then return the
+//! default.
 
 use serde::{Deserialize, Serialize};
 
 use crate::gutter::LadderRung;
 use crate::money::MicroUsd;
 
-/// The version of the task format this program reads.
+/// The version of the task format that this program reads.
 pub const FORMAT: u32 = 1;
 
-/// What the front matter of a task says.
+/// The parsed front matter of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FrontMatter {
     /// Empty only in an issue, which gets its name from its number.
@@ -74,7 +75,7 @@ pub enum TaskMode {
     Debug,
 }
 
-/// What the sandbox asks for; the backend decides where nothing is said.
+/// The requested sandbox resources; the backend decides about those that are not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskResources {
     pub vcpu: Option<u32>,
@@ -82,7 +83,7 @@ pub struct TaskResources {
     pub disk_gib: Option<u32>,
 }
 
-/// A wish to narrow the host's network policy.
+/// A request to narrow the host's network policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskNetwork {
     pub policy: Option<String>,
@@ -93,7 +94,7 @@ pub struct TaskNetwork {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiagnoseSettings {
     pub apply: ApplyMode,
-    /// Diagnose every so many iterations; 0 is only when stuck.
+    /// Diagnose every so many iterations; 0 means only when stuck.
     pub every: u32,
 }
 
@@ -180,7 +181,7 @@ impl FrontMatter {
         self.max_wall_time_minutes.unwrap_or(120)
     }
 
-    /// Returns the cost cap, which exists even where only tokens were capped.
+    /// Returns the cost cap, which exists even if only tokens were capped.
     pub fn max_cost_usd_estimate(&self) -> MicroUsd {
         self.max_cost_usd_estimate.unwrap_or(MicroUsd(10_000_000))
     }

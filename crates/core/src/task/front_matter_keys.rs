@@ -1,10 +1,10 @@
-//! The table of front-matter keys: what `ralph help task-file` prints and what the parser accepts.
+//! The table of front-matter keys: `ralph help task-file` prints it and the parser accepts these keys.
 
 /// One key of the front matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrontMatterKey {
     pub name: &'static str,
-    /// The value without it, in words.
+    /// The default value, in words.
     pub default: &'static str,
     pub meaning: &'static str,
 }
@@ -13,7 +13,7 @@ const fn key(name: &'static str, default: &'static str, meaning: &'static str) -
     FrontMatterKey { name, default, meaning }
 }
 
-/// Every key a task may have, in the order people read them.
+/// Every key a task may have, in the order of the help.
 pub const TASK_KEYS: &[FrontMatterKey] = &[
     key("format", "1", "version of the task format"),
     key("task_id", "required", "name of the task, the same across resumes: a-z, 0-9 and dashes, at most 63"),
@@ -40,7 +40,7 @@ pub const TASK_KEYS: &[FrontMatterKey] = &[
         "stuck iterations without progress, resumes or not, after which a run with no rung left fails",
     ),
     key("ladder", "from the config", "what is tried in turn when stuck: rotate, fallback, diagnose, pause, give-up"),
-    key("test_command", "required", "the one command whose success is needed for success"),
+    key("test_command", "required", "the command that must succeed for the task to succeed"),
     key("verify_commands", "[]", "further commands; they cover checkboxes without a proof of their own"),
     key("test_every", "iteration", "when test_command runs: iteration or claim"),
     key("proof_timeout_s", "600", "seconds one proof may take"),
@@ -53,7 +53,7 @@ pub const TASK_KEYS: &[FrontMatterKey] = &[
     key(
         "diagnose",
         "{apply: approve, every: 0}",
-        "how often to diagnose; with `auto`, signs, stricter tasks and profiles need no yes, weaker ones always do",
+        "how often to diagnose; with `auto`, signs, stricter tasks and profiles need no approval, weaker ones always do",
     ),
     key("pr", "{draft: true}", "draft, labels, title_template, body_template, wait_for_ci, required_checks"),
 ];
@@ -62,5 +62,5 @@ pub const TASK_KEYS: &[FrontMatterKey] = &[
 pub const ISSUE_KEYS: &[FrontMatterKey] = &[
     key("branch", "ralph/<task_id>/<slug>", "branch of the issue"),
     key("base", "remote HEAD", "branch the pull request targets"),
-    key("depends", "[]", "numbers of the issues that must be done before"),
+    key("depends", "[]", "numbers of the issues that must be done first"),
 ];

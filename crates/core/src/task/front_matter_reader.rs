@@ -1,4 +1,4 @@
-//! From the YAML tree to the typed front matter, collecting every mistake on the way.
+//! Converts the YAML tree to the typed front matter and collects every mistake.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::money::MicroUsd;
 use crate::span::Span;
 use crate::text;
 
-/// The front matter with what only an issue may say, and where each key's value stands.
+/// The front matter with the keys only an issue may have, and the span of each key's value.
 #[derive(Debug, Default)]
 pub(super) struct IssueFrontMatter {
     pub front: FrontMatter,
@@ -38,7 +38,7 @@ pub(super) fn read(source: &str, entries: &[YamlEntry], opening: TaskSourceKind)
     for entry in reader.known_entries(entries, &names) {
         let (key, node) = (entry.key.as_str(), &entry.node);
         read.spans.insert(entry.key.clone(), if node.span.start == node.span.end { entry.key_span } else { node.span });
-        // A key with nothing behind it is the same as no key.
+        // A key without a value is the same as no key.
         if node.value == YamlValue::Null {
             continue;
         }
@@ -105,7 +105,7 @@ struct FrontMatterReader<'a> {
 }
 
 impl FrontMatterReader<'_> {
-    /// Reports the keys nobody knows and returns the others.
+    /// Reports the unknown keys and returns the others.
     fn known_entries<'e>(&mut self, entries: &'e [YamlEntry], names: &[&str]) -> Vec<&'e YamlEntry> {
         let (known, unknown): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| names.contains(&entry.key.as_str()));
         for entry in unknown {
@@ -342,7 +342,7 @@ impl FrontMatterReader<'_> {
         pr
     }
 
-    /// Issue numbers, written `24` or `"#24"`, as a list or alone.
+    /// Parses issue numbers, written `24` or `"#24"`, as a list or alone.
     fn depends(&mut self, key: &str, node: &YamlNode) -> Vec<u64> {
         let items = match &node.value {
             YamlValue::List(items) => items.as_slice(),

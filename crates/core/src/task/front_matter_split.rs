@@ -1,16 +1,16 @@
-//! Where the front matter ends and the Markdown begins, found by looking at lines only.
+//! Finds where the front matter ends and the Markdown begins, by looking at lines only.
 //!
-//! It also holds the size limits: a parser that is asked only for small and shallow texts stays fast on hostile ones.
+//! It also enforces the size limits: a parser that only gets small and shallow texts stays fast on hostile ones.
 
 use super::error::{TaskProblem, TaskProblemKind};
 use super::front_matter_keys;
 use crate::span::Span;
 
-/// Largest task text: far above any honest task, small enough that every later pass is quick.
+/// The largest task text: far above any real task, small enough that every later pass is quick.
 pub const MAX_BYTES: usize = 512 << 10;
-/// Largest front matter.
+/// The largest front matter.
 pub const MAX_FRONT_BYTES: usize = 64 << 10;
-/// Most lists and quotes one line may stand in; two columns of indentation count as one.
+/// The maximum number of lists and quotes that one line may be nested in; two columns of indentation count as one.
 pub const MAX_NESTING: usize = 100;
 
 /// The two parts of a task text.
@@ -24,14 +24,14 @@ pub(crate) struct TaskSections {
 /// Which openings count as front matter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum TaskSourceKind {
-    /// `---` lines only, and they must be there.
+    /// `---` lines only, and they are required.
     #[default]
     Task,
     /// `---` lines, a fenced block, or bare `key: value` lines; or none.
     Issue,
 }
 
-/// Splits a text; every failure is the only problem, because nothing behind it can be trusted.
+/// Splits a text; a failure is the only problem reported, because nothing after it can be trusted.
 pub(crate) fn split(source: &str, opening: TaskSourceKind) -> Result<TaskSections, TaskProblem> {
     if source.len() > MAX_BYTES {
         return Err(TaskProblem::new(
@@ -64,7 +64,7 @@ pub(crate) fn split(source: &str, opening: TaskSourceKind) -> Result<TaskSection
     }
 }
 
-/// The lines of `source` from `start` on, each with its span without the line ending.
+/// Returns the lines of `source` from `start` on, each with its span without the line ending.
 fn lines(source: &str, start: usize) -> impl Iterator<Item = (Span, &str)> {
     let mut at = start;
     source.get(start..).unwrap_or("").split_inclusive('\n').map(move |line| {
@@ -75,7 +75,7 @@ fn lines(source: &str, start: usize) -> impl Iterator<Item = (Span, &str)> {
     })
 }
 
-/// Returns where the line that ends at `end` hands over to the next one.
+/// Returns the start of the line after the one that ends at `end`.
 fn next_line(source: &str, end: usize) -> usize {
     source.get(end..).and_then(|rest| rest.find('\n')).map_or(source.len(), |newline| end + newline + 1)
 }
@@ -93,7 +93,7 @@ fn split_front_matter(source: &str, opening: TaskSourceKind) -> Result<TaskSecti
     } else if opening == TaskSourceKind::Issue && is_code_fence(opener) {
         let fence: String = opener.chars().take_while(|c| *c == '`' || *c == '~').collect();
         let first_inside = lines(source, next_line(source, span.end)).find(|(_, line)| !line.trim().is_empty());
-        // A first block of code is front matter only if it speaks of our keys.
+        // A leading code block is front matter only if it has known keys.
         if !first_inside.is_some_and(|(_, line)| is_known_entry(line)) {
             return Ok(whole);
         }
@@ -131,7 +131,7 @@ fn missing_front_matter(
     }
 }
 
-/// Bare front matter: from its first line to the first line that cannot be part of it.
+/// Splits bare front matter: from its first line to the first line that cannot be part of it.
 fn bare_front_matter(source: &str, start: usize) -> TaskSections {
     let mut end = start;
     for (span, line) in lines(source, start) {
@@ -151,7 +151,7 @@ fn is_code_fence(line: &str) -> bool {
     line.len() - info.len() >= 3 && matches!(info.trim(), "" | "yaml" | "yml")
 }
 
-/// Returns the key of a `key: value` line that starts at the margin.
+/// Returns the key of an unindented `key: value` line.
 fn entry_key(line: &str) -> Option<&str> {
     let (key, value) = line.split_once(':')?;
     let word = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
@@ -168,14 +168,14 @@ fn is_known_entry(line: &str) -> bool {
     })
 }
 
-/// Returns the first line that stands in more containers than anyone means.
+/// Returns the first line that is nested deeper than any real text.
 ///
 /// Markdown parsers keep one level per marker and walk all of them on every following line.
 fn first_too_deep_line(source: &str, body: Span) -> Option<Span> {
     lines(source, body.start).find(|(_, line)| nesting_depth(line) > MAX_NESTING).map(|(span, _)| span)
 }
 
-/// Returns the most containers the markers and the indentation of a line can mean; 0 for a line that opens none.
+/// Returns the maximum nesting that the markers and the indentation of a line can mean; 0 for a line that opens none.
 fn nesting_depth(line: &str) -> usize {
     let bytes = line.as_bytes();
     let (mut at, mut markers, mut columns) = (0, 0, 0_usize);
@@ -198,7 +198,7 @@ fn nesting_depth(line: &str) -> usize {
         }
         at += 1;
     }
-    // One blank belongs to each marker; the others may continue lists of earlier lines.
+    // One space belongs to each marker; the others may continue lists of earlier lines.
     if markers == 0 { 0 } else { markers + columns.saturating_sub(markers) / 2 }
 }
 

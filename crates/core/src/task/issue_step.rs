@@ -1,4 +1,4 @@
-//! Steps of an issue: headings `IssueStep N: title` whose end says how far they are.
+//! Parses the steps of an issue: headings `Step N: title` whose end shows their progress.
 
 use crate::span::Span;
 
@@ -9,13 +9,13 @@ pub(super) struct IssueStep {
     pub title: String,
     pub done: bool,
     pub blocked: Option<String>,
-    /// The marker with its brackets, or the empty place behind the title.
+    /// The marker with its brackets, or the empty position after the title.
     pub mark: Span,
     /// The heading without its line ending.
     pub span: Span,
 }
 
-/// Reads a heading from its source; only `#` headings can be steps, because a marker must stay on its line.
+/// Parses a heading from its source; only `#` headings can be steps, because a marker must stay on its line.
 pub(super) fn read(source: &str, heading: Span) -> Option<IssueStep> {
     let raw = heading.of(source);
     let line = raw.lines().next().unwrap_or("").trim_end();
@@ -28,11 +28,11 @@ pub(super) fn read(source: &str, heading: Span) -> Option<IssueStep> {
     let (number, title) = numbered(text.trim_start())?;
     let (title, done, blocked, mark) = match marker(text) {
         Some((mut at, state)) => {
-            // The last of several markers counts, and all of them go when it is replaced.
+            // The last of several markers counts, and all of them are replaced with it.
             while let Some((earlier, _)) = text.get(..at).and_then(|before| marker(before.trim_end())) {
                 at = earlier;
             }
-            // `marker` looked at the whole heading; the title is what of it comes before the brackets.
+            // `marker` matched on the whole heading; the title is the part of it before the brackets.
             let title_start = text.len() - title.len();
             let title = text.get(title_start..at).unwrap_or("");
             let mark = Span::new(start + at, start + text.len());
@@ -63,7 +63,7 @@ fn numbered(text: &str) -> Option<(u32, &str)> {
     Some((digits.parse().ok()?, title))
 }
 
-/// Finds the marker at the end: where it starts, and the reason if it is a blocked one.
+/// Finds the marker at the end: its start, and the reason if the step is blocked.
 fn marker(text: &str) -> Option<(usize, Option<String>)> {
     let inner = text.strip_suffix(']')?;
     let at = inner.rfind('[')?;
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_for_a_marker_is_behind_the_title() {
+    fn markers_go_after_the_title() {
         let line = "### Step 1: Build it  ###";
         let step = read(line, Span::new(0, line.len())).unwrap();
         assert_eq!(&line[..step.mark.start], "### Step 1: Build it");

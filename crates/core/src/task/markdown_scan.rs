@@ -1,7 +1,7 @@
-//! One pass over the Markdown of a task: title, milestones, checkboxes, steps and their proofs.
+//! Scans the Markdown of a task once for its title, milestones, checkboxes, steps and their proofs.
 //!
-//! What is a list item, a quote, a comment or code is the Markdown parser's judgement, not ours: a checkbox counts
-//! exactly where a reader of the rendered page sees one outside a block quote.
+//! The Markdown parser decides what is a list item, a quote, a comment or code: a checkbox counts exactly where a
+//! reader of the rendered page sees one outside a block quote.
 
 use std::ops::Range;
 
@@ -48,24 +48,24 @@ struct TaskScanner<'a> {
     step: Option<(HeadingLevel, usize)>,
     milestone: Option<(HeadingLevel, String)>,
     heading: Option<(HeadingLevel, Range<usize>, String)>,
-    /// The checkbox whose own words are being read.
+    /// The checkbox whose own text is being read.
     wording: Option<usize>,
     line: ScanLine,
-    /// The owner of a `verify:` line that had nothing behind it: the command follows.
+    /// The owner of a `verify:` line without a command: the command follows.
     awaiting_command: Option<usize>,
     code: Option<(Range<usize>, String)>,
 }
 
-/// The words of the current line, as far as they matter.
+/// The relevant text of the current line.
 #[derive(Default)]
 struct ScanLine {
     text: String,
     start: Option<usize>,
-    /// How many proofs the line gave.
+    /// The number of proofs in the line.
     proofs: usize,
-    /// How much of `text` came before the last proof.
+    /// The length of `text` before the last proof.
     seen: usize,
-    /// Words followed the last proof: later code spans are talk, not commands.
+    /// Words followed the last proof: later code spans are prose, not commands.
     closed: bool,
 }
 
@@ -81,7 +81,7 @@ fn after_verify(text: &str) -> Option<&str> {
     word.eq_ignore_ascii_case("verify:").then(|| text.get(7..).unwrap_or("").trim())
 }
 
-/// Whether the words between two code spans only join them.
+/// Returns whether the words between two code spans only join them.
 fn only_joins(between: &str) -> bool {
     let word = between.trim_matches(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '+' | '&'));
     matches!(word, "" | "and" | "then" | "and then")
@@ -261,7 +261,7 @@ impl TaskScanner<'_> {
     }
 
     fn checkbox(&mut self, done: bool, range: &Range<usize>) {
-        // The marker's range may begin with blanks, but it ends with the closing bracket.
+        // The marker's range may begin with spaces, but it ends with the closing bracket.
         let end = self.offset + range.end;
         let under_step = self.step.and_then(|(_, index)| self.boxes.get(index)).map(|step| step.id.clone());
         let milestone = under_step.or_else(|| self.milestone.as_ref().map(|(_, name)| name.clone()));
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_checkbox() {
+    fn recognised_checkboxes() {
         check("- [ ] M1.1 a\n* [x] b\n+ [X] c\n1. [ ] d\n", &["M1.1||a||", "c1|x|b||", "c2|x|c||", "c3||d||"]);
         check("- [ ] **A-3** `x` is _y_\n", &["A-3||x is y||"]);
         check("- [ ] a\n  goes on\n\n  more\n", &["c1||a goes on||"]);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_checkbox() {
+    fn ignored_checkboxes() {
         check("```\n- [ ] a\n```\n", &[]);
         check("    - [ ] a\n", &[]);
         check("`- [ ] a`\n", &[]);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn places() {
+    fn spans() {
         let body = "# ü\n* [x] M1.2: a\r\n  - verify: `x`\n";
         let checkbox = &boxes(body, TaskSourceKind::Task)[0];
         assert_eq!(checkbox.mark.of(body), "x");

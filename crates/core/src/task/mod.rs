@@ -1,6 +1,6 @@
-//! The task: what a person wrote, as a value with byte spans, and the few edits ralph may make to it.
+//! Parses a task into a value with byte spans, and makes the few edits that ralph may make to it.
 //!
-//! Nothing here judges whether a task is any good (that is `lint`) and nothing reads a file.
+//! Whether a task is any good is checked in `lint`. Nothing here reads a file.
 
 mod checkbox;
 mod edit;

@@ -1,4 +1,4 @@
-//! A whole task or issue from its text.
+//! Parses a whole task or issue from its text.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use super::{markdown_scan, yaml};
 use crate::span::Span;
 use crate::text;
 
-/// A task as a person wrote it.
+/// A task as the user wrote it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     pub front: FrontMatter,
     /// The first heading of level 1, else the first heading, else the task's ID.
     pub title: String,
     pub boxes: Vec<Checkbox>,
-    /// The Markdown behind the front matter.
+    /// The Markdown after the front matter.
     pub body: Span,
 }
 
@@ -66,14 +66,14 @@ pub fn parse_issue(source: &str) -> Result<IssueSpec, TaskError> {
     }
 }
 
-/// What could be read of a text, beside what was wrong with it: the linter reports both at once.
+/// What could be parsed of a text, and its problems: the linter reports both at once.
 #[derive(Debug)]
 pub(crate) struct PartialTask {
     pub task: Option<Task>,
     pub problems: Vec<TaskProblem>,
-    /// Where each key's value stands; `pr.title_template` and the like for nested ones.
+    /// The span of each key's value; `pr.title_template` and the like for nested ones.
     pub spans: BTreeMap<String, Span>,
-    /// The front matter, for findings about what is not in it.
+    /// The span of the front matter, for findings about what is missing in it.
     pub front: Option<Span>,
 }
 
@@ -279,7 +279,7 @@ pr:
     }
 
     #[test]
-    fn mistakes_have_a_place() {
+    fn mistakes_have_a_position() {
         wrong(
             "task_id: t\nmax_iteration: 3\nzzz: 1",
             &[
@@ -465,7 +465,7 @@ pr:
     /// Each text is the worst of its kind, large enough that a parser that walks its own depth for each line, or looks
     /// back for each bracket, would need minutes for one of them.
     #[test]
-    fn hostile_sizes_stay_quick() {
+    fn hostile_sizes_parse_quickly() {
         let front = "---\ntask_id: t\n---\n";
         let room = crate::task::MAX_BYTES / 4;
         let deep_then_wide = format!("{}x\n", "- ".repeat(crate::task::MAX_NESTING));

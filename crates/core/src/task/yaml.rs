@@ -1,6 +1,7 @@
-//! YAML as a tree whose every node knows its place in the source.
+//! Parses YAML into a tree whose every node knows its position in the source.
 //!
-//! The keys are read from this tree by hand and not by `serde`, so that one pass can report every mistake with its span.
+//! The keys are read from this tree by hand and not by `serde`, so that one pass can report every mistake with its
+//! span.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{DefaultMessageFormatter, Location, MessageFormatter, Spanned};
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_know_their_place() {
+    fn nodes_have_spans() {
         let source = "---\r\nü: 1.10\r\nlist: [a, 'ß b']\r\n---\r\n";
         let front = Span::new(5, source.len() - 5);
         let entries = parse(source, front).unwrap();

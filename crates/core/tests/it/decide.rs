@@ -1,4 +1,4 @@
-//! What comes next, for every place a run can stand at.
+//! The next step, for every state a run can be in.
 
 use std::collections::BTreeSet;
 
@@ -23,8 +23,8 @@ fn budget(limit: BudgetKind) -> RunStep {
 }
 
 #[track_caller]
-fn check(story: &RunBuilder, want: &RunStep) {
-    assert_eq!(story.next(), *want);
+fn check(run: &RunBuilder, want: &RunStep) {
+    assert_eq!(run.next(), *want);
 }
 
 fn done(n: u32, verified: &[&str]) -> RunBuilder {
@@ -32,7 +32,7 @@ fn done(n: u32, verified: &[&str]) -> RunBuilder {
 }
 
 #[test]
-fn from_nothing_to_the_first_call() {
+fn steps_before_the_first_call() {
     check(&RunBuilder::new(), &RunStep::Prepare);
     check(&RunBuilder::ready(), &RunStep::StartIteration { n: 1, profile: "cheap".to_owned() });
     let baseline = RunStart { baseline: true, ..started() };
@@ -41,13 +41,13 @@ fn from_nothing_to_the_first_call() {
 }
 
 #[test]
-fn one_bad_answer_is_asked_again_and_two_end_the_iteration() {
+fn a_bad_answer_is_retried_once() {
     let bad = |error: &str| ModelCallOutcome::Invalid { error: error.to_owned() };
     let once = RunBuilder::ready().starts(1).called(0, bad("first"), 1);
     check(&once, &RunStep::CallModel { n: 1, call: 1, reask: Some("first".to_owned()) });
     let twice = once.called(1, bad("second"), 1);
     check(&twice, &RunStep::Close { n: 1 });
-    // A lost call is no bad answer.
+    // A lost call is not a bad answer.
     check(
         &RunBuilder::ready().starts(1).called(0, ModelCallOutcome::Lost, 1),
         &RunStep::CallModel { n: 1, call: 1, reask: None },
@@ -55,7 +55,7 @@ fn one_bad_answer_is_asked_again_and_two_end_the_iteration() {
 }
 
 #[test]
-fn actions_in_order_until_the_first_failure() {
+fn actions_run_in_order_until_the_first_failure() {
     let two = RunBuilder::ready().starts(1).answers(2);
     check(&two, &RunStep::Act { n: 1, index: 0, again: false });
     check(&RunBuilder::ready().starts(1).answers(2).begins(0, "run"), &RunStep::Act { n: 1, index: 0, again: true });
@@ -74,7 +74,7 @@ fn actions_in_order_until_the_first_failure() {
 }
 
 #[test]
-fn after_an_iteration() {
+fn steps_after_an_iteration() {
     check(&done(1, &[]), &RunStep::Score { n: 1 });
     check(&done(1, &[]).scores(0.1), &RunStep::StartIteration { n: 2, profile: "cheap".to_owned() });
     check(&done(1, &[]).scores(0.1).imports("c1"), &RunStep::Publish { why: PublishReason::FirstCommits });
@@ -99,19 +99,19 @@ fn success_needs_every_box_the_gate_the_push_and_the_proof() {
             .scores(0.0)
     };
     check(&all(0), &RunStep::Publish { why: PublishReason::FirstCommits });
-    let told = |story: RunBuilder| story.pushes("c1").opens_pr();
-    check(&told(all(1)), &RunStep::StartIteration { n: 2, profile: "cheap".to_owned() });
-    check(&told(all(0)), &RunStep::Prove);
+    let published = |run: RunBuilder| run.pushes("c1").opens_pr();
+    check(&published(all(1)), &RunStep::StartIteration { n: 2, profile: "cheap".to_owned() });
+    check(&published(all(0)), &RunStep::Prove);
     let half =
-        told(all(0)).checks(CheckStage::Proof, "test", &["test"], 0).checks(CheckStage::Proof, "p1", &["M1.1"], 0);
+        published(all(0)).checks(CheckStage::Proof, "test", &["test"], 0).checks(CheckStage::Proof, "p1", &["M1.1"], 0);
     check(&half, &RunStep::Prove);
     let proved = half.checks(CheckStage::Proof, "p2", &["M2.1"], 0);
     check(&proved, &RunStep::Finish { verdict: RunVerdict::Succeeded });
-    // A proof that fails outside the work sandbox sends the run back to work.
-    let broken = told(all(0)).checks(CheckStage::Proof, "test", &["test"], 1);
+    // A proof that fails outside the work sandbox makes the run continue working.
+    let broken = published(all(0)).checks(CheckStage::Proof, "test", &["test"], 1);
     let broken = broken.checks(CheckStage::Proof, "p1", &["M1.1"], 0).checks(CheckStage::Proof, "p2", &["M2.1"], 0);
     check(&broken, &RunStep::StartIteration { n: 2, profile: "cheap".to_owned() });
-    // Verified without a single commit: nothing was done, so nothing is handed over.
+    // Verified without a single commit: nothing was done, so nothing is published.
     let idle = RunBuilder::ready()
         .starts(1)
         .answers(0)
@@ -127,7 +127,7 @@ fn success_needs_every_box_the_gate_the_push_and_the_proof() {
 #[test]
 fn success_in_the_last_iteration_is_success() {
     let one = RunStart { budget: Budget { iterations: 1, ..started().budget }, ..started() };
-    let story = RunBuilder::with(one)
+    let run = RunBuilder::with(one)
         .then(crate::run_builder::sandbox_ready("start", &[]))
         .starts(1)
         .answers(0)
@@ -137,7 +137,7 @@ fn success_in_the_last_iteration_is_success() {
         .scores(0.0)
         .pushes("c1")
         .opens_pr();
-    check(&story, &RunStep::Prove);
+    check(&run, &RunStep::Prove);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn budgets_end_the_run_before_the_next_call() {
     };
     check(&spent(999).ends(&[]).scores(0.0), &RunStep::StartIteration { n: 2, profile: "cheap".to_owned() });
     check(&spent(1000).ends(&[]).scores(0.0), &budget(BudgetKind::Cost));
-    // In the middle of an iteration: no re-ask with an empty purse.
+    // In the middle of an iteration: no second attempt with a spent budget.
     let asked = RunBuilder::ready().starts(1).called(0, ModelCallOutcome::Invalid { error: "x".to_owned() }, 1000);
     check(&asked, &budget(BudgetKind::Cost));
     let slow = RunBuilder::ready()
@@ -161,24 +161,24 @@ fn budgets_end_the_run_before_the_next_call() {
         worn = worn.starts(n).answers(0).ends(&[]).scores(0.0);
     }
     check(&worn, &budget(BudgetKind::Iterations));
-    // What was committed is handed over before the run ends.
+    // Committed work is published before the run ends.
     check(&worn.imports("c1").pushes("c0").opens_pr(), &RunStep::Publish { why: PublishReason::RunEnds });
 }
 
 #[test]
-fn the_models_wishes() {
-    let wish =
+fn final_actions_of_the_model() {
+    let ending_with =
         |kind: &str| RunBuilder::ready().starts(1).answers(1).acts(0, kind, ActionOutcome::Ok).ends(&[]).scores(0.0);
     let why = || "why".to_owned();
-    check(&wish("pause"), &RunStep::Pause { reason: RunStopReason::NeedsDecision { why: why() } });
-    check(&wish("stop_failure"), &failed(RunStopReason::GaveUp { why: why() }));
-    // Claiming success is only a claim.
-    check(&wish("stop_success"), &RunStep::StartIteration { n: 2, profile: "cheap".to_owned() });
-    check(&wish("rotate"), &RunStep::StartIteration { n: 2, profile: "cheap".to_owned() });
+    check(&ending_with("pause"), &RunStep::Pause { reason: RunStopReason::NeedsDecision { why: why() } });
+    check(&ending_with("stop_failure"), &failed(RunStopReason::GaveUp { why: why() }));
+    // The model's claim of success is only a claim.
+    check(&ending_with("stop_success"), &RunStep::StartIteration { n: 2, profile: "cheap".to_owned() });
+    check(&ending_with("rotate"), &RunStep::StartIteration { n: 2, profile: "cheap".to_owned() });
 }
 
 #[test]
-fn the_ladder() {
+fn rungs_of_the_ladder() {
     let stuck = |n: u32| RunBuilder::ready().starts(n).answers(0).ends(&[]).scores(0.8);
     check(&stuck(1), &RunStep::Mitigate { n: 1, rung: LadderRung::Rotate });
     let again = stuck(1)
@@ -202,13 +202,13 @@ fn the_ladder() {
         cause: MitigationCause::Gutter,
     });
     check(&strong, &RunStep::StartIteration { n: 3, profile: "strong".to_owned() });
-    // Progress goes back to the default profile.
+    // Progress returns to the default profile.
     let better = strong.starts(3).answers(0).ends(&["M1.1"]).scores(0.5);
     assert_eq!(better.state.profile, "cheap");
 }
 
 #[test]
-fn resting_runs_rest() {
+fn a_paused_run_waits_for_a_resume() {
     let paused = RunBuilder::ready().then(Event::Paused { reason: RunStopReason::Asked, next: String::new() });
     check(&paused, &RunStep::Rest);
     check(
@@ -218,13 +218,13 @@ fn resting_runs_rest() {
 }
 
 #[test]
-fn a_killed_run_forgets_nothing_it_was_about_to_do() {
-    let killed = |story: RunBuilder| story.then(Event::Resumed { by: "x".to_owned() });
-    let wish =
+fn a_killed_run_continues_with_its_next_step() {
+    let killed = |run: RunBuilder| run.then(Event::Resumed { by: "x".to_owned() });
+    let ending_with =
         |kind: &str| RunBuilder::ready().starts(1).answers(1).acts(0, kind, ActionOutcome::Ok).ends(&[]).scores(0.0);
     let why = || "why".to_owned();
-    check(&killed(wish("pause")), &RunStep::Pause { reason: RunStopReason::NeedsDecision { why: why() } });
-    check(&killed(wish("stop_failure")), &failed(RunStopReason::GaveUp { why: why() }));
+    check(&killed(ending_with("pause")), &RunStep::Pause { reason: RunStopReason::NeedsDecision { why: why() } });
+    check(&killed(ending_with("stop_failure")), &failed(RunStopReason::GaveUp { why: why() }));
     let stuck = || RunBuilder::ready().starts(1).answers(0).ends(&[]).scores(0.8);
     check(&killed(stuck()), &RunStep::Mitigate { n: 1, rung: LadderRung::Rotate });
     let (rung, cause) = (LadderRung::Pause, MitigationCause::Gutter);
@@ -238,29 +238,30 @@ fn a_killed_run_forgets_nothing_it_was_about_to_do() {
     let refused = Event::BaselineChecked { checks: Vec::new(), refused: Some(why()) };
     let vacuous = RunBuilder::with(baseline).then(crate::run_builder::sandbox_ready("start", &[])).then(refused);
     check(&killed(vacuous), &failed(RunStopReason::Baseline { why: why() }));
-    // One proof has failed, and the others have not been told yet.
+    // One proof has failed, and the results of the others are not recorded yet.
     let cut_off = done(1, &["M1.1", "M2.1"]).scores(0.1).imports("c1").pushes("c1").opens_pr();
     let cut_off = cut_off.checks(CheckStage::Proof, "test", &["test"], 0).checks(CheckStage::Proof, "p1", &["M1.1"], 1);
     check(&killed(cut_off), &RunStep::Prove);
-    // Pushed, but the pull request does not say so yet.
+    // Pushed, but the pull request is not updated yet.
     let pushed = done(1, &[]).scores(0.1).imports("c1").pushes("c1");
     let again = killed(pushed).opens_pr().starts(2).answers(0).imports("c2").ends(&["M1.1"]).scores(0.1).pushes("c2");
     check(&killed(again), &RunStep::Publish { why: PublishReason::MilestoneComplete });
 }
 
 #[test]
-fn a_person_who_resumes_has_seen_why_it_rested() {
-    let rested = |story: RunBuilder, reason: RunStopReason| {
-        let paused = story.then(Event::Paused { reason, next: String::new() });
+fn resuming_clears_the_reason_for_the_pause() {
+    let resumed = |run: RunBuilder, reason: RunStopReason| {
+        let paused = run.then(Event::Paused { reason, next: String::new() });
         paused.then(Event::Resumed { by: "x".to_owned() })
     };
-    let wish = || RunBuilder::ready().starts(1).answers(1).acts(0, "pause", ActionOutcome::Ok).ends(&[]).scores(0.0);
+    let ending_with =
+        || RunBuilder::ready().starts(1).answers(1).acts(0, "pause", ActionOutcome::Ok).ends(&[]).scores(0.0);
     let why = || "why".to_owned();
     let next = RunStep::StartIteration { n: 2, profile: "cheap".to_owned() };
-    check(&rested(wish(), RunStopReason::NeedsDecision { why: why() }), &next);
-    // Ctrl-C is no answer to the model's question.
+    check(&resumed(ending_with(), RunStopReason::NeedsDecision { why: why() }), &next);
+    // Ctrl-C does not answer the model's question.
     let asks = RunStep::Pause { reason: RunStopReason::NeedsDecision { why: why() } };
-    check(&rested(wish(), RunStopReason::Interrupted), &asks);
+    check(&resumed(ending_with(), RunStopReason::Interrupted), &asks);
     let baseline = RunStart { baseline: true, ..started() };
     let refused = Event::BaselineChecked { checks: Vec::new(), refused: Some(why()) };
     let vacuous = RunBuilder::with(baseline)
@@ -271,33 +272,33 @@ fn a_person_who_resumes_has_seen_why_it_rested() {
             next: String::new(),
         })
         .then(Event::Resumed { by: "x".to_owned() });
-    // Nothing has changed: what showed nothing before shows nothing now.
+    // Nothing has changed: a baseline that showed nothing before shows nothing now.
     check(&vacuous, &failed(RunStopReason::Baseline { why: why() }));
 }
 
 #[test]
-fn the_base_is_asked_again_when_something_else_is_asked_of_it() {
+fn the_baseline_is_repeated_when_its_commands_change() {
     let refused = |verdict: BaselineVerdict| {
         let check = BaselineProof { proves: vec!["test".to_owned()], command: "test".to_owned(), verdict };
-        let told = Event::BaselineChecked { checks: vec![check], refused: Some("why".to_owned()) };
+        let checked = Event::BaselineChecked { checks: vec![check], refused: Some("why".to_owned()) };
         let reason = RunStopReason::Baseline { why: "why".to_owned() };
         RunBuilder::with(RunStart { baseline: true, ..started() })
             .then(crate::run_builder::sandbox_ready("start", &[]))
-            .then(told)
+            .then(checked)
             .then(Event::RunFinished { verdict: RunVerdict::Failed { reason }, next: String::new() })
     };
-    let resumed = |story: RunBuilder| story.then(Event::Resumed { by: "x".to_owned() });
-    let edited = |story: RunBuilder, proof: &str| {
+    let resumed = |run: RunBuilder| run.then(Event::Resumed { by: "x".to_owned() });
+    let edited = |run: RunBuilder, proof: &str| {
         let text = format!(
             "---\ntask_id: t1\ntest_command: test\n---\n# T\n- [ ] M1.1 a\n  - verify: `p1`\n- [ ] M2.1 b\n  - verify: `{proof}`\n"
         );
         let control = Control::EditTask(TaskEdit { text, ..TaskEdit::default() });
-        story.then(Event::ControlApplied { control, by: "x".to_owned(), id: None })
+        run.then(Event::ControlApplied { control, by: "x".to_owned(), id: None })
     };
     let refusal = failed(RunStopReason::Baseline { why: "why".to_owned() });
     for (verdict, want) in [
         (BaselineVerdict::Vacuous, refusal),
-        // A person may have installed it, or allowed it.
+        // The user may have installed it, or allowed it.
         (BaselineVerdict::MissingTool, RunStep::Baseline),
         (BaselineVerdict::DeniedHost, RunStep::Baseline),
     ] {
@@ -306,15 +307,15 @@ fn the_base_is_asked_again_when_something_else_is_asked_of_it() {
         check(&resumed(edited(refused(verdict), "p2")), &RunStep::Baseline);
     }
     let sound = || {
-        let told = Event::BaselineChecked { checks: Vec::new(), refused: None };
+        let checked = Event::BaselineChecked { checks: Vec::new(), refused: None };
         let ready = RunBuilder::with(RunStart { baseline: true, ..started() })
             .then(crate::run_builder::sandbox_ready("start", &[]));
-        ready.then(told).starts(1)
+        ready.then(checked).starts(1)
     };
     check(&edited(sound(), "p3"), &RunStep::Baseline);
-    // Other words, the same proofs.
+    // Different words, the same proofs.
     check(&edited(sound(), "p2"), &RunStep::CallModel { n: 1, call: 0, reask: None });
-    // Who wanted no red first at the start wants none later.
+    // A run that started without a baseline gets none later.
     check(&edited(RunBuilder::ready().starts(1), "p3"), &RunStep::CallModel { n: 1, call: 0, reask: None });
 }
 
@@ -327,14 +328,14 @@ fn set(ids: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn which_checks_are_due() {
+fn due_checks() {
     let all = || vec![due("test", &["test"]), due("p1", &["M1.1"]), due("p2", &["M2.1"])];
     for (verified, claimed, changed, want) in [
         (set(&[]), set(&[]), false, vec![]),
         (set(&[]), set(&[]), true, vec![due("test", &["test"])]),
         (set(&[]), set(&["M1.1"]), true, vec![due("test", &["test"]), due("p1", &["M1.1"])]),
         (set(&[]), set(&["nonsense"]), false, vec![]),
-        // The claim that would complete the task has everything looked at again.
+        // The claim that would complete the task causes every check to run again.
         (set(&["M1.1"]), set(&["M2.1"]), false, all()),
         (set(&["M1.1", "M2.1"]), set(&[]), true, all()),
     ] {
@@ -346,7 +347,7 @@ fn which_checks_are_due() {
     }
     let on_claim = RunStart { test_every: RunTestSchedule::Claim, ..started() };
     assert_eq!(decide::checks_due(&on_claim, &set(&[]), &set(&[]), true), []);
-    // One command that proves several things runs once.
+    // One command that proves several boxes runs once.
     let mut shared = started();
     for pinned in &mut shared.boxes {
         pinned.proofs = vec!["test".to_owned()];
@@ -355,8 +356,8 @@ fn which_checks_are_due() {
 }
 
 #[test]
-fn what_stands_verified() {
-    let story = |code: i32| {
+fn verified_boxes() {
+    let run = |code: i32| {
         RunBuilder::ready()
             .starts(1)
             .answers(0)
@@ -368,15 +369,15 @@ fn what_stands_verified() {
     for (before, claimed, code, want) in [
         (set(&[]), set(&["M1.1"]), 0, set(&["M1.1"])),
         (set(&[]), set(&["M1.1"]), 1, set(&[])),
-        // A proof that passed without a claim ticks nothing; one that failed takes a tick back.
+        // A proof that passed without a claim ticks nothing; one that failed unticks its box.
         (set(&[]), set(&[]), 0, set(&[])),
         (set(&["M1.1"]), set(&[]), 1, set(&[])),
-        // Claimed, and its proof did not run.
+        // Claimed, but its proof did not run.
         (set(&[]), set(&["M2.1"]), 0, set(&[])),
         (set(&["M2.1"]), set(&["M1.1"]), 0, set(&["M1.1", "M2.1"])),
     ] {
         assert_eq!(
-            decide::verified_after(&started(), &before, &claimed, &story(code)),
+            decide::verified_after(&started(), &before, &claimed, &run(code)),
             want,
             "{before:?} {claimed:?} {code}"
         );
@@ -384,7 +385,7 @@ fn what_stands_verified() {
 }
 
 #[test]
-fn what_was_claimed() {
+fn claimed_boxes() {
     let list = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
     for (boxes, milestones, success, want, unknown) in [
         (list(&["M1.1", "no"]), list(&[]), false, set(&["M1.1"]), list(&["no"])),
@@ -398,12 +399,12 @@ fn what_was_claimed() {
         let claimed = decide::resolve_claims(&started(), &boxes, &milestones, success);
         assert_eq!((claimed.boxes, claimed.unknown), (want, unknown), "{boxes:?} {milestones:?}");
     }
-    // Without headings a milestone is what its ids begin with.
+    // Without headings, a milestone is the prefix of its ids.
     let mut bare = started();
     bare.boxes.iter_mut().for_each(|pinned| pinned.milestone = None);
     let claimed = decide::resolve_claims(&bare, &[], &list(&["M2", "M"]), false);
     assert_eq!((claimed.boxes, claimed.unknown), (set(&["M2.1"]), list(&["M"])));
-    // Where two boxes say the same, their words name neither.
+    // When two boxes have the same text, the text identifies neither.
     let mut twins = started();
     twins.boxes.iter_mut().for_each(|pinned| pinned.text = "it works".to_owned());
     let claimed = decide::resolve_claims(&twins, &list(&["it works"]), &[], false);

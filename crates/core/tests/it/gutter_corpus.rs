@@ -1,7 +1,8 @@
-//! The loop score against a corpus of labelled traces: recorded from real loops, and made by hand for the corners.
+//! Tests the loop score against a corpus of labelled traces: recorded from real loops, and written by hand for corner
+//! cases.
 //!
-//! A label is what a person would say who looks over the model's shoulder, not what the score says. The README states
-//! the outcome; `RALPH_BLESS=1 cargo nextest run -p ralph-core -E 'test(corpus::)'` writes that sentence anew.
+//! A label is what a person watching the model would say, not what the score says. The README states the outcome;
+//! `RALPH_BLESS=1 cargo nextest run -p ralph-core -E 'test(corpus::)'` rewrites that sentence.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ struct LabelledTrace {
     kind: String,
     why: String,
     label: TraceLabel,
-    /// From which iteration on a person would say that it goes in circles.
+    /// The iteration from which a person would say that it goes in circles.
     gutter_from: Option<u32>,
     #[serde(default = "one")]
     min_changed_lines: u64,
@@ -36,7 +37,7 @@ fn one() -> u64 {
 }
 
 impl LabelledTrace {
-    /// The iterations that are called gutter, scored as a run does: over the last few iterations.
+    /// Returns the iterations with a gutter verdict, scored as in a run: over the last few iterations.
     fn verdicts(&self) -> Vec<u32> {
         (1..=self.samples.len())
             .filter(|end| {
@@ -48,7 +49,7 @@ impl LabelledTrace {
     }
 }
 
-/// What the score makes of the corpus.
+/// The score's results on the corpus.
 #[derive(Debug, Default, PartialEq)]
 struct CorpusOutcome {
     healthy: u32,
@@ -56,7 +57,7 @@ struct CorpusOutcome {
     found: u32,
     /// Traces with a verdict that a person would not share.
     alarms: Vec<String>,
-    /// Traces that go in circles unseen.
+    /// Traces that go in circles without a verdict.
     missed: Vec<String>,
 }
 
@@ -111,7 +112,7 @@ fn score_corpus(corpus: &[LabelledTrace]) -> CorpusOutcome {
 }
 
 #[test]
-fn the_corpus_is_one_to_learn_from() {
+fn the_corpus_is_large_and_balanced() {
     let corpus = corpus();
     assert!(corpus.len() >= 60, "{} traces", corpus.len());
     let healthy = corpus.iter().filter(|trace| trace.label == TraceLabel::Healthy).count();
@@ -121,7 +122,7 @@ fn the_corpus_is_one_to_learn_from() {
     assert_eq!(kinds, BTreeSet::from(want));
     let mut names = BTreeSet::new();
     for trace in &corpus {
-        assert!(names.insert(&trace.name), "{} is there twice", trace.name);
+        assert!(names.insert(&trace.name), "{} occurs twice", trace.name);
         assert!(trace.why.len() > 20 && !trace.why.contains('\n'), "{}: one sentence says why", trace.name);
         assert_eq!(trace.label == TraceLabel::Gutter, trace.gutter_from.is_some(), "{}", trace.name);
         let numbers: Vec<u32> = trace.samples.iter().map(|sample| sample.n).collect();
@@ -131,7 +132,7 @@ fn the_corpus_is_one_to_learn_from() {
 }
 
 #[test]
-fn the_score_sees_what_a_person_sees() {
+fn the_score_agrees_with_the_labels() {
     let outcome = score_corpus(&corpus());
     assert_eq!(outcome.alarms, Vec::<String>::new(), "a person would not call these stuck");
     assert!(outcome.precision() >= 0.95, "{outcome:?}");
@@ -142,7 +143,7 @@ const BEGIN: &str = "<!-- corpus: made by a test -->\n";
 const END: &str = "<!-- end of corpus -->";
 
 #[test]
-fn the_readme_states_the_very_figures() {
+fn the_readme_states_the_measured_figures() {
     let corpus = corpus();
     let outcome = score_corpus(&corpus);
     let sentence = format!(
@@ -162,5 +163,5 @@ fn the_readme_states_the_very_figures() {
         std::fs::write(&path, format!("{before}{BEGIN}{sentence}{END}{after}")).unwrap();
         return;
     }
-    assert_eq!(stated, sentence, "RALPH_BLESS=1 writes it anew");
+    assert_eq!(stated, sentence, "RALPH_BLESS=1 rewrites it");
 }

@@ -1,4 +1,4 @@
-//! What `core` decides over a whole run, as stories of events.
+//! Tests what `core` decides over a whole run, given as a history of events.
 
 #![expect(clippy::disallowed_methods, reason = "tests read the corpus, which `core` itself may not")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]

@@ -1,6 +1,6 @@
-//! Whole prompts of both engines, as a model gets them, and what no input can do to them.
+//! Tests whole prompts of both engines, and that no input can break them.
 //!
-//! `RALPH_BLESS=1 cargo test -p ralph-core prompt::` writes the pages beside this file anew.
+//! `RALPH_BLESS=1 cargo test -p ralph-core prompt::` rewrites the pages beside this file.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ test_command: \"make test\"
   - verify: `sh tests/goodbye.sh`
 ";
 
-/// An iteration in the middle of a run that had its troubles.
+/// An iteration in the middle of a run that had problems.
 fn mid_run_inputs(ask: PromptRequest<'_>) -> PromptInputs<'_> {
     PromptInputs {
         nonce: NONCE,
@@ -67,7 +67,7 @@ fn mid_run_inputs(ask: PromptRequest<'_>) -> PromptInputs<'_> {
     }
 }
 
-/// What an iteration did that looked at a file first.
+/// The actions of an iteration that first read a file.
 const DONE: [LastAction<'_>; 3] = [
     LastAction {
         index: 0,
@@ -86,7 +86,7 @@ const DONE: [LastAction<'_>; 3] = [
     },
 ];
 
-/// The first iteration of a run: nothing has happened.
+/// The first iteration of a run: nothing has happened yet.
 fn first_iteration_inputs<'a>(ask: PromptRequest<'a>, guardrails: &'a str) -> PromptInputs<'a> {
     PromptInputs {
         iteration: 1,
@@ -108,7 +108,7 @@ fn first_iteration_inputs<'a>(ask: PromptRequest<'a>, guardrails: &'a str) -> Pr
     }
 }
 
-/// Compares a prompt with the page of its name, or writes that.
+/// Compares a prompt with the page of its name, or rewrites the page.
 #[track_caller]
 fn check(name: &str, inputs: &PromptInputs<'_>) {
     let prompt = build(inputs);
@@ -137,7 +137,7 @@ fn whole_prompts() {
     );
 }
 
-/// The parts that stand in fences, by the names there.
+/// The fenced parts, by their names.
 const FENCED: [(&str, PromptPart); 11] = [
     ("task", PromptPart::Task),
     ("guardrails", PromptPart::Guardrails),
@@ -152,8 +152,8 @@ const FENCED: [(&str, PromptPart); 11] = [
     ("refused", PromptPart::Refused),
 ];
 
-/// Says what is wrong with the fences of a message: each is closed by its own end, holds no more than it may, and the mark
-/// stands nowhere else.
+/// Returns what is wrong with the fences of a message: each must be closed by its own end and hold no more than its
+/// cap, and the mark must not occur anywhere else.
 fn fence_flaw(user: &str) -> Option<String> {
     let mut open: Option<(&str, usize)> = None;
     for line in user.lines() {
@@ -213,7 +213,7 @@ fn assert_bounded(prompt: &IterationPrompt, own: usize) {
 }
 
 #[test]
-fn a_broken_fence_is_seen() {
+fn broken_fences_are_detected() {
     let fine = format!("[ralph:begin task {NONCE}]\nx\n[ralph:end task {NONCE}]\n");
     assert_eq!(fence_flaw(&fine), None);
     assert!(fence_flaw(&fine.replace("end task", "end notes")).is_some());
@@ -224,7 +224,7 @@ fn a_broken_fence_is_seen() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Any text in every place at once, repeated until it is far above every cap.
+    /// Any text in every part at once, repeated until it is far above every cap.
     #[test]
     fn no_text_breaks_out_or_grows(
         text in "((?s).|\\[ralph:(begin|end) |(task|test-output) |k3v9|q2w8|k3v9q2w8|K3V9Q2W8|\\]|\n|\u{1b}\\[0m|`|\u{9b}|\u{202e}){0,40}",

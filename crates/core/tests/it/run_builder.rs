@@ -1,4 +1,4 @@
-//! Tells a run event by event, so that a test reads like what happened.
+//! Builds the history of a run event by event, so that a test reads like a sequence of events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,7 +109,7 @@ impl RunBuilder {
         Self { state: RunState::begin(line.clone()).unwrap(), lines: vec![line], ms: 0 }
     }
 
-    /// Says that something happened `ms` after the event before.
+    /// Adds an event that happened `ms` after the previous one.
     pub(crate) fn after(mut self, ms: i64, event: Event) -> Self {
         self.ms += ms;
         let at = Timestamp::from_millisecond(self.ms).unwrap();
@@ -123,7 +123,7 @@ impl RunBuilder {
         self.after(10, event)
     }
 
-    /// A run whose sandbox is ready.
+    /// Returns a run whose sandbox is ready.
     pub(crate) fn ready() -> Self {
         Self::new().then(sandbox_ready("start", &[]))
     }
@@ -172,9 +172,9 @@ impl RunBuilder {
     }
 
     pub(crate) fn acts(self, index: u32, kind: &str, outcome: ActionOutcome) -> Self {
-        let story = self.begins(index, kind);
-        let n = story.state.open.as_ref().map_or(0, |open| open.n);
-        story.then(Event::ActionFinished { n, index, outcome, code: None, duration_ms: 1, detail: "why".to_owned() })
+        let run = self.begins(index, kind);
+        let n = run.state.open.as_ref().map_or(0, |open| open.n);
+        run.then(Event::ActionFinished { n, index, outcome, code: None, duration_ms: 1, detail: "why".to_owned() })
     }
 
     pub(crate) fn checks(self, stage: CheckStage, command: &str, proves: &[&str], code: i32) -> Self {
@@ -191,7 +191,7 @@ impl RunBuilder {
         })
     }
 
-    /// Ends the iteration under way with the boxes that are verified now.
+    /// Ends the open iteration with the boxes that are verified now.
     pub(crate) fn ends(self, verified: &[&str]) -> Self {
         let n = self.state.open.as_ref().map_or(0, |open| open.n);
         let before = self.state.verified.clone();
@@ -228,7 +228,7 @@ impl RunBuilder {
     }
 }
 
-/// Returns the commit that a test calls by a short word.
+/// Returns the commit that a test names by a short word.
 pub(crate) fn commit(word: &str) -> CommitSha {
     CommitSha::parse(&ralph_core::hash::sha256(word.as_bytes())).unwrap()
 }

@@ -1,4 +1,4 @@
-//! State and spend are folds of events.
+//! Tests that state and spend are folds of events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,95 +18,92 @@ use crate::run_builder::{RunBuilder, commit, sandbox_ready, started};
 
 #[test]
 fn the_same_lines_give_the_same_state() {
-    let story = RunBuilder::ready().starts(1).answers(1).acts(0, "run", ActionOutcome::Ok).ends(&["M1.1"]).scores(0.3);
-    let text: String = story.lines.iter().map(|line| line.to_json() + "\n").collect();
+    let run = RunBuilder::ready().starts(1).answers(1).acts(0, "run", ActionOutcome::Ok).ends(&["M1.1"]).scores(0.3);
+    let text: String = run.lines.iter().map(|line| line.to_json() + "\n").collect();
     let lines: Vec<EventLine> = text.lines().map(|line| EventLine::parse(line).unwrap()).collect();
-    assert_eq!(RunState::from_events(lines).unwrap(), story.state);
+    assert_eq!(RunState::from_events(lines).unwrap(), run.state);
 }
 
 #[test]
-fn histories_that_are_none() {
+fn invalid_histories_are_refused() {
     assert_eq!(RunState::from_events([]), Err(BadHistory::Empty));
-    let story = RunBuilder::ready();
-    let mut gap = story.lines.clone();
+    let run = RunBuilder::ready();
+    let mut gap = run.lines.clone();
     gap[1].seq = 3;
     assert_eq!(RunState::from_events(gap), Err(BadHistory::Gap { last: 1, found: 3 }));
-    let late = story.lines[1].clone();
+    let late = run.lines[1].clone();
     assert_eq!(RunState::from_events([late]), Err(BadHistory::NoStart { found: "sandbox-ready" }));
-    let mut twice = story.lines.clone();
+    let mut twice = run.lines.clone();
     twice[1] = EventLine { seq: 2, ..twice[0].clone() };
     assert_eq!(RunState::from_events(twice), Err(BadHistory::SecondStart { seq: 2 }));
 }
 
 #[test]
-fn time_counts_only_while_it_works() {
+fn time_counts_only_while_the_run_is_active() {
     let paused = RunBuilder::ready()
         .after(1000, Event::Paused { reason: RunStopReason::Asked, next: String::new() })
         .after(50_000, Event::Resumed { by: "x".to_owned() })
         .after(500, Event::Log { level: ralph_core::event::EventLogLevel::Info, text: String::new() });
     assert_eq!(paused.state.spent.wall_ms, 10 + 1000 + 500);
-    // A process that died: what lies between its last event and the resume is nobody's work.
+    // A process that died: no work happens between its last event and the resume.
     let crashed = RunBuilder::ready().after(70_000, Event::Resumed { by: "x".to_owned() });
     assert_eq!(crashed.state.spent.wall_ms, 10);
 }
 
 #[test]
-fn time_that_passed_counts_and_not_what_the_clock_says() {
+fn elapsed_time_counts_instead_of_the_wall_clock() {
     let log = || Event::Log { level: ralph_core::event::EventLogLevel::Info, text: String::new() };
-    for (by_the_wall, passed_ms, want) in [(86_400_000, Some(500), 500), (0, Some(2000), 2000), (700, None, 700)] {
-        let mut story = RunBuilder::ready().after(by_the_wall, log());
-        story.lines[2].passed_ms = passed_ms;
-        assert_eq!(RunState::from_events(story.lines).unwrap().spent.wall_ms, 10 + want);
+    for (wall_clock_ms, passed_ms, want) in [(86_400_000, Some(500), 500), (0, Some(2000), 2000), (700, None, 700)] {
+        let mut run = RunBuilder::ready().after(wall_clock_ms, log());
+        run.lines[2].passed_ms = passed_ms;
+        assert_eq!(RunState::from_events(run.lines).unwrap().spent.wall_ms, 10 + want);
     }
 }
 
 #[test]
 fn waits_for_a_provider_are_counted_until_it_answers() {
     let outage = || RunStopReason::Outage { until: jiff::Timestamp::UNIX_EPOCH, why: "x".to_owned() };
-    let wait = |story: RunBuilder, by: &str| {
+    let wait = |run: RunBuilder, by: &str| {
         let paused = Event::Paused { reason: outage(), next: String::new() };
-        story.then(paused).then(Event::Resumed { by: by.to_owned() })
+        run.then(paused).then(Event::Resumed { by: by.to_owned() })
     };
-    let cut = |story: RunBuilder| story.acts(0, "session", ActionOutcome::Cut);
+    let cut = |run: RunBuilder| run.acts(0, "session", ActionOutcome::Cut);
     let twice = || wait(wait(RunBuilder::ready().starts(1), RESUMED_BY_WAIT), RESUMED_BY_WAIT);
     assert_eq!((twice().state.waited, twice().called(0, ModelCallOutcome::Lost, 1).state.waited), (2, 2));
     let answered = twice().called(0, ModelCallOutcome::Invalid { error: "no".to_owned() }, 1);
     assert_eq!(answered.state.waited, 0);
     assert_eq!((cut(twice()).state.waited, twice().acts(0, "session", ActionOutcome::Ok).state.waited), (2, 0));
-    // A person who has it go on gives it all its patience back.
+    // A resume by the user resets the count.
     assert_eq!(wait(twice(), "ralph resume").state.waited, 0);
 }
 
 #[test]
-fn every_call_is_paid_for() {
-    let story = RunBuilder::ready()
+fn every_call_is_charged() {
+    let run = RunBuilder::ready()
         .starts(1)
         .called(0, ModelCallOutcome::Lost, 70)
         .called(1, ModelCallOutcome::Invalid { error: "no".to_owned() }, 20)
         .called(2, ModelCallOutcome::Actions { count: 0, response: String::new() }, 10);
-    assert_eq!((story.state.spent.cost, story.state.spent.tokens), (MicroUsd(100), 45));
-    assert_eq!(story.state.open.unwrap().calls, 3);
+    assert_eq!((run.state.spent.cost, run.state.spent.tokens), (MicroUsd(100), 45));
+    assert_eq!(run.state.open.unwrap().calls, 3);
 }
 
 #[test]
-fn every_model_is_named_with_its_calls() {
-    let other = |story: RunBuilder, cost: u64, times: u64| {
+fn calls_are_counted_by_model() {
+    let other = |run: RunBuilder, cost: u64, times: u64| {
         let answer = ModelCallOutcome::Through { status: Some(200), times };
         let (profile, model) = ("strong".to_owned(), "big".to_owned());
         let (usage, cost) = (TokenUsage::default(), MicroUsd(cost));
-        story.then(Event::ModelCalled { n: 1, call: 9, profile, model, answer, usage, cost, duration_ms: 1 })
+        run.then(Event::ModelCalled { n: 1, call: 9, profile, model, answer, usage, cost, duration_ms: 1 })
     };
-    let story = other(other(RunBuilder::ready().starts(1).called(0, ModelCallOutcome::Lost, 70), 20, 1), 0, 500);
+    let run = other(other(RunBuilder::ready().starts(1).called(0, ModelCallOutcome::Lost, 70), 20, 1), 0, 500);
     let share = |calls, cost| ModelUsage { calls, cost: MicroUsd(cost) };
-    assert_eq!(story.state.through, 501);
-    assert_eq!(
-        story.state.models,
-        BTreeMap::from([("big".to_owned(), share(501, 20)), ("m".to_owned(), share(1, 70))])
-    );
+    assert_eq!(run.state.through, 501);
+    assert_eq!(run.state.models, BTreeMap::from([("big".to_owned(), share(501, 20)), ("m".to_owned(), share(1, 70))]));
 }
 
 #[test]
-fn a_box_without_a_proof_of_its_own() {
+fn boxes_with_a_proof_of_their_own() {
     let mut started = started();
     let own = |started: &RunStart| -> Vec<bool> {
         started.boxes.iter().map(|pinned| ralph_core::proof::has_own_proof(started, pinned)).collect()
@@ -120,61 +117,61 @@ fn a_box_without_a_proof_of_its_own() {
 }
 
 #[test]
-fn a_failed_final_proof_takes_the_tick_back() {
-    let story =
+fn a_failed_final_proof_unticks_its_box() {
+    let run =
         RunBuilder::ready().starts(1).answers(0).ends(&["M1.1", "M2.1"]).checks(CheckStage::Proof, "p2", &["M2.1"], 1);
-    assert_eq!(story.state.verified, BTreeSet::from(["M1.1".to_owned()]));
-    assert!(!story.state.all_verified());
+    assert_eq!(run.state.verified, BTreeSet::from(["M1.1".to_owned()]));
+    assert!(!run.state.all_verified());
     let gate = RunBuilder::ready().starts(1).answers(0).ends(&["M1.1"]).checks(CheckStage::Proof, "test", &["test"], 1);
     assert_eq!(gate.state.gate, Some(false));
 }
 
 #[test]
-fn a_new_sandbox_means_proving_again() {
-    let story = RunBuilder::ready().starts(1).answers(0).ends(&["M1.1"]).imports("c1").starts(2).answers(3);
-    let again = story.then(sandbox_ready("c1", &["M1.1"]));
+fn a_rebuilt_sandbox_proves_its_boxes_again() {
+    let run = RunBuilder::ready().starts(1).answers(0).ends(&["M1.1"]).imports("c1").starts(2).answers(3);
+    let again = run.then(sandbox_ready("c1", &["M1.1"]));
     assert_eq!(again.state.open, None);
     assert!(again.state.verified.is_empty());
     assert_eq!(again.state.reclaim, BTreeSet::from(["M1.1".to_owned()]));
     assert_eq!(again.state.imported, Some(commit("c1")));
-    // The iteration that was cut off begins again under its own number and is not counted twice.
+    // The interrupted iteration starts again under its own number and is not counted twice.
     let again = again.starts(2);
     assert_eq!(again.state.spent.iterations, 2);
 }
 
 #[test]
-fn a_stop_at_the_hand_over_keeps_nothing() {
+fn a_stopped_import_keeps_nothing() {
     let finding =
         ReviewFinding { rule: "secret".to_owned(), path: "a".to_owned(), detail: "a key".to_owned(), stop: true };
-    let story = RunBuilder::ready().starts(1).answers(0).then(Event::CommitImported {
+    let run = RunBuilder::ready().starts(1).answers(0).then(Event::CommitImported {
         n: 1,
         sha: Some(commit("bad")),
         commits: 1,
         findings: vec![finding],
     });
-    assert_eq!((story.state.imported, story.state.import_stopped), (None, Some("a key".to_owned())));
+    assert_eq!((run.state.imported, run.state.import_stopped), (None, Some("a key".to_owned())));
 }
 
 #[test]
 fn controls() {
     let raise = Control::RaiseBudget { iterations: 2, minutes: 1, cost_usd: 1.0, tokens: 5 };
-    let story = RunBuilder::ready().then(Event::ControlApplied { control: raise, by: "x".to_owned(), id: None });
-    assert_eq!((story.state.budget.iterations, story.state.budget.cost), (5, Some(MicroUsd(1_001_000))));
+    let run = RunBuilder::ready().then(Event::ControlApplied { control: raise, by: "x".to_owned(), id: None });
+    assert_eq!((run.state.budget.iterations, run.state.budget.cost), (5, Some(MicroUsd(1_001_000))));
     let profile = Control::SetProfile { name: "strong".to_owned() };
-    let story = story.then(Event::ControlApplied { control: profile, by: "x".to_owned(), id: None });
-    assert_eq!(story.state.profile, "strong");
+    let run = run.then(Event::ControlApplied { control: profile, by: "x".to_owned(), id: None });
+    assert_eq!(run.state.profile, "strong");
 }
 
 #[test]
 fn the_policy_in_force() {
     let asked = |controls: &[Control]| {
-        let apply = |story: RunBuilder, control: &Control| {
-            story.then(Event::ControlApplied { control: control.clone(), by: "x".to_owned(), id: None })
+        let apply = |run: RunBuilder, control: &Control| {
+            run.then(Event::ControlApplied { control: control.clone(), by: "x".to_owned(), id: None })
         };
-        let story = controls.iter().fold(RunBuilder::ready(), apply);
-        // Whoever folds the file again has the same.
-        assert_eq!(RunState::from_events(story.lines.clone()).unwrap().policy(), story.state.policy());
-        serde_json::to_string(story.state.policy()).unwrap()
+        let run = controls.iter().fold(RunBuilder::ready(), apply);
+        // Folding the file again gives the same policy.
+        assert_eq!(RunState::from_events(run.lines.clone()).unwrap().policy(), run.state.policy());
+        serde_json::to_string(run.state.policy()).unwrap()
     };
     let allow = |host: &str| Control::AllowHost(host.into());
     let deny = |host: &str| Control::DenyHost(host.into());
@@ -196,10 +193,10 @@ fn refusals_and_anchors() {
         Event::PolicyDenied { host, port: 443, request: None, rule, remedy: None, count }
     };
     let anchored = Event::AuditAnchored { lines: 7, head: "ab".to_owned() };
-    let story =
+    let run =
         RunBuilder::ready().then(denied("a.io", 1)).then(denied("a.io", 10)).then(denied("b.io", 1)).then(anchored);
-    assert_eq!(story.state.denied, 2);
-    assert_eq!(story.state.audited.map(|head| (head.lines, head.hash)), Some((7, "ab".to_owned())));
+    assert_eq!(run.state.denied, 2);
+    assert_eq!(run.state.audited.map(|head| (head.lines, head.hash)), Some((7, "ab".to_owned())));
     let older = r#"{"seq":1,"at":"2026-01-02T03:04:05Z","type":"policy-denied","host":"a.io","port":443,"rule":"r"}"#;
     let (host, rule) = ("a.io".to_owned(), "r".to_owned());
     let event = Event::PolicyDenied { host, port: 443, request: None, rule, remedy: None, count: 1 };
@@ -229,22 +226,22 @@ fn exit_codes() {
 }
 
 #[test]
-fn a_person_gives_a_stuck_run_a_fresh_chance() {
-    let mut story = RunBuilder::ready();
+fn resuming_a_stuck_run_clears_its_window() {
+    let mut run = RunBuilder::ready();
     for n in 1..=3 {
-        story = story.starts(n).answers(0).ends(&[]).scores(0.8);
+        run = run.starts(n).answers(0).ends(&[]).scores(0.8);
     }
-    assert_eq!(story.state.climb, LadderPosition { verdicts: 3, climbed: 3 });
-    let story = story
+    assert_eq!(run.state.climb, LadderPosition { verdicts: 3, climbed: 3 });
+    let run = run
         .then(Event::Paused { reason: RunStopReason::Gutter, next: String::new() })
         .then(Event::Resumed { by: "x".to_owned() });
-    // How often it came to that is not forgotten: with no rung left, the next time ends it.
-    assert_eq!((story.state.climb, story.state.window.len()), (LadderPosition { verdicts: 3, climbed: 3 }, 0));
-    assert_eq!(story.state.status, RunStatus::Running);
-    let story = story.starts(4).answers(0).ends(&[]).scores(0.8);
+    // The number of pauses is kept: with no rung left, the next one ends the run.
+    assert_eq!((run.state.climb, run.state.window.len()), (LadderPosition { verdicts: 3, climbed: 3 }, 0));
+    assert_eq!(run.state.status, RunStatus::Running);
+    let run = run.starts(4).answers(0).ends(&[]).scores(0.8);
     let verdict = RunVerdict::Failed { reason: RunStopReason::Gutter };
-    assert_eq!(story.next(), RunStep::Finish { verdict: verdict.clone() });
-    let story = story.then(Event::RunFinished { verdict, next: String::new() });
-    assert_eq!(story.state.exit(), RalphExitCode::Failed);
-    assert_eq!(story.then(Event::Resumed { by: "x".to_owned() }).state.climb, LadderPosition::default());
+    assert_eq!(run.next(), RunStep::Finish { verdict: verdict.clone() });
+    let run = run.then(Event::RunFinished { verdict, next: String::new() });
+    assert_eq!(run.state.exit(), RalphExitCode::Failed);
+    assert_eq!(run.then(Event::Resumed { by: "x".to_owned() }).state.climb, LadderPosition::default());
 }

@@ -1,7 +1,7 @@
-//! One real run in a temporary home: local backend, scripted model, an action that does nothing, no checks.
+//! Drives one real run in a temporary home: local backend, scripted model, an action that does nothing, no checks.
 //!
 //! Nothing is ever verified and nothing fails, so the loop score stays at 0.3 (nothing changes) and no gutter ends the
-//! run: it goes on until its iterations are used up.
+//! run: it continues until its iterations are used up.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub(crate) const SMALL_REPOSITORY_FILES: usize = 20;
 pub(crate) enum BenchAction {
     /// A command that does nothing.
     Run,
-    /// A file written with what it holds already.
+    /// A file written with its existing content.
     Write,
 }
 
@@ -60,13 +60,13 @@ impl BenchAction {
 const TASK: &str = "---\ntask_id: bench-001\ntest_command: \"true\"\ntest_every: claim\nprotected_paths: [\"tests/\"]\n---\n\n\
     # Do nothing, often\n\n## Milestone M1: never\n\n- [ ] M1.1 A box nobody claims\n  - verify: `false`\n";
 
-/// What was measured of one run.
+/// The measurements of one run.
 #[derive(Debug)]
 pub(crate) struct BenchRun {
     kind: BenchAction,
     iterations: u32,
     times: Vec<IterationTiming>,
-    /// What looking at the clone took, in ms.
+    /// The time of each status of the clone, in ms.
     looks: Vec<f64>,
     planted: usize,
     grown: [FolderSize; 2],
@@ -79,9 +79,9 @@ pub(crate) struct BenchRun {
 struct IterationTiming {
     n: u32,
     whole: f64,
-    /// From its start to the model's answer: looking around and building the prompt.
+    /// From its start to the model's answer: reading the status and building the prompt.
     prompt: f64,
-    /// The bare no-op command and a bare flush right before it, where they were measured.
+    /// The bare no-op command and a bare flush right before it, if measured.
     bare: Option<(f64, f64)>,
     resident_mib: f64,
     used: ProcessUsage,
@@ -101,7 +101,7 @@ struct TimingState {
     sizes: Vec<PathBuf>,
     first: [FolderSize; 2],
     plant: Option<LargeFiles>,
-    /// How many large files stood in the way of a prompt, over all iterations.
+    /// How many large files were in place for a prompt, over all iterations.
     planted: usize,
 }
 
@@ -139,7 +139,7 @@ impl TimingState {
 
     fn open(&mut self, n: u32, iterations: u32) {
         let bare = windows(iterations).iter().any(|(_, from, to)| (*from..=*to).contains(&n)).then(|| {
-            // A control that cannot be had must not end the run; its zero would be seen in the table.
+            // A control that fails must not end the run; its zero would be seen in the table.
             (bare_command().unwrap_or(0.0), self.flush.time_append().unwrap_or(0.0))
         });
         if n == FIRST_SIZE {
@@ -150,16 +150,16 @@ impl TimingState {
         }
         let (resident_mib, used) = (process_usage::resident_mib(), process_usage::process_usage());
         self.open = Some(IterationTiming { n, bare, resident_mib, used, ..IterationTiming::default() });
-        // Last, so that what was measured above belongs to no iteration.
+        // Last, so that the measurements above belong to no iteration.
         self.began = Instant::now();
     }
 }
 
-/// From this iteration on, growth on disk is counted: the first ones also make what is made once.
+/// From this iteration on, growth on disk is counted: the first ones also create one-time files.
 const FIRST_SIZE: u32 = 15;
 const FIRST_STEADY_ITERATION: u32 = 20;
 
-/// The iterations that are looked at: name, first, last.
+/// The measured iterations: name, first, last.
 fn windows(iterations: u32) -> [(&'static str, u32, u32); 3] {
     let middle = (iterations / 10).max(16);
     [
@@ -210,8 +210,8 @@ pub(crate) async fn drive(
         planted: 0,
     }));
     let watch = TimingObserver { iterations, seen: seen.clone() };
-    let wish = run_request(repo.path(), &script, iterations)?;
-    let begun = begin(&host, wish, Box::new(watch), StopSignals::default(), KeepSandbox::Always).await?;
+    let request = run_request(repo.path(), &script, iterations)?;
+    let begun = begin(&host, request, Box::new(watch), StopSignals::default(), KeepSandbox::Always).await?;
     let mut runner = begun.runner;
     let state = runner.drive().await?.clone();
     if state.spent.iterations != iterations + 1 {
@@ -227,7 +227,7 @@ pub(crate) async fn drive(
     Ok(BenchRun { kind, iterations, times, looks, planted, grown, _folders: (repo, home) })
 }
 
-/// Times what git is asked before a prompt, each time after one file was changed.
+/// Times the git status before a prompt, each time after one file was changed.
 async fn time_tree_status(host: &HostContext, state: &RunState) -> BenchResult<Vec<f64>> {
     const TIMES: usize = 10;
     let Some(place) = &state.workplace else { return Ok(Vec::new()) };
@@ -280,7 +280,7 @@ fn run_request(repo: PathBuf, script: &Path, iterations: u32) -> BenchResult<Run
         secret_grants: Vec::new(),
         agent: None,
         profiles: RunProfiles { default, fallback: None, doctor: None },
-        // One more than is looked at, so that the last one looked at ends like all others.
+        // One more than is measured, so that the last measured one ends like all others.
         budget: Budget {
             iterations: iterations + 1,
             wall_ms: 24 * 3_600_000,
@@ -303,7 +303,7 @@ impl BenchRun {
         self.times.iter().filter(|one| (from..=to).contains(&one.n)).collect()
     }
 
-    /// Returns our share of an iteration in the middle of a window: all of it less the command itself.
+    /// Returns ralph's share of an iteration in the middle of a window: all of it less the command itself.
     fn share(&self, from: u32, to: u32) -> f64 {
         let window = self.window(from, to);
         let whole: Vec<f64> = window.iter().map(|one| one.whole).collect();
@@ -320,7 +320,7 @@ impl BenchRun {
         (of(|one| one.whole), of(|one| one.prompt))
     }
 
-    /// Returns what looking at the clone with git took, and how many large files stood in the way of a prompt.
+    /// Returns the median time of a git status of the clone, and how many large files were in place for a prompt.
     pub(crate) fn median_tree_status(&self) -> (f64, usize) {
         (percentile(&self.looks, 50), self.planted)
     }
@@ -356,10 +356,10 @@ impl BenchRun {
 
     fn add_usage_figures(&self, table: &mut FigureTable) {
         // Between the windows, where no control writes anything.
-        let calm = |n: u32| self.times.iter().find(|one| one.n == n).map(|one| one.used).unwrap_or_default();
+        let usage_at = |n: u32| self.times.iter().find(|one| one.n == n).map(|one| one.used).unwrap_or_default();
         let [_, middle, last] = windows(self.iterations);
         let (from, to) = (middle.2 + 2, last.1.saturating_sub(2));
-        let (before, after) = (calm(from), calm(to));
+        let (before, after) = (usage_at(from), usage_at(to));
         let spread = f64::from(to.saturating_sub(from).max(1));
         let each = |a: u64, b: u64| a.saturating_sub(b) as f64 / spread;
         let whole: Vec<f64> =

@@ -1,4 +1,4 @@
-//! Reading the state of a run back from an event file of a hundred thousand events.
+//! Measures folding the state of a run from an event file of a hundred thousand events.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -52,7 +52,7 @@ pub(crate) fn short_history() -> String {
     history(50)
 }
 
-/// Writes the events of a run: answers, edits, commands, checks, commits and a word in between.
+/// Writes the events of a run: answers, edits, commands, checks, commits and a log line in between.
 fn history(events: u64) -> String {
     let mut out = String::new();
     let mut at = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 365 * 56);

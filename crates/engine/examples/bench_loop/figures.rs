@@ -1,4 +1,4 @@
-//! Figures, their targets, and how they are shown.
+//! Collects figures with their targets and prints them.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ struct BenchFigure {
     name: String,
     value: f64,
     unit: &'static str,
-    /// The most it may be; `None` where it is only told.
+    /// The most it may be; `None` if it is informational.
     target: Option<f64>,
     pass: Option<bool>,
 }
@@ -27,7 +27,7 @@ impl FigureTable {
         self.section = name;
     }
 
-    /// Tells a figure without a target.
+    /// Adds a figure without a target.
     pub(crate) fn add(&mut self, name: impl Into<String>, value: f64, unit: &'static str) {
         self.figures.push(BenchFigure {
             section: self.section,
@@ -39,7 +39,7 @@ impl FigureTable {
         });
     }
 
-    /// Tells a figure that must not be above its target.
+    /// Adds a figure that must not exceed its target.
     pub(crate) fn add_with_target(&mut self, name: impl Into<String>, value: f64, target: f64, unit: &'static str) {
         let pass = Some(value <= target);
         self.figures.push(BenchFigure {

@@ -1,18 +1,18 @@
-//! A log and a test output of 200 MB each, put in place while a prompt is built and taken away again: at the end of an
-//! iteration such a log would be put back, which is not what is measured.
+//! Installs a log and a test output of 200 MB each while a prompt is built and removes them again: at the end of an
+//! iteration ralph would restore such a log, which is not what is measured.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::BenchResult;
 
-/// Two large files and where they belong.
+/// Two large files and their target paths.
 #[derive(Debug)]
 pub(crate) struct LargeFiles {
     runs: PathBuf,
     sandboxes: PathBuf,
     large: [PathBuf; 2],
-    /// Where each stands now, and where what was there before is kept.
+    /// The large file, its current path, and where the previous file is kept.
     planted: Vec<(PathBuf, PathBuf, Option<PathBuf>)>,
 }
 
@@ -27,7 +27,7 @@ impl LargeFiles {
         Ok(Self { runs, sandboxes, large, planted: Vec::new() })
     }
 
-    /// Puts them where iteration `n` looks for them.
+    /// Moves them to where iteration `n` reads them.
     pub(crate) fn install(&mut self, n: u32) {
         let log = only_subdirectory(&self.sandboxes).map(|sandbox| sandbox.join("workspace/.ralph/errors.log"));
         let before = n.saturating_sub(1).to_string();
@@ -44,11 +44,11 @@ impl LargeFiles {
         }
     }
 
-    /// Takes them away again; returns how many there were.
+    /// Removes them again; returns how many there were.
     pub(crate) fn remove(&mut self) -> usize {
         let planted = std::mem::take(&mut self.planted);
         for (large, place, kept) in &planted {
-            // What cannot be put back shows as a run that ends early.
+            // A file that cannot be restored shows as a run that ends early.
             let _ = fs::rename(place, large);
             if let Some(kept) = kept {
                 let _ = fs::rename(kept, place);
@@ -58,7 +58,7 @@ impl LargeFiles {
     }
 }
 
-/// Returns the one folder in a folder.
+/// Returns the only subfolder of a folder.
 fn only_subdirectory(folder: &Path) -> Option<PathBuf> {
     let mut folders = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
     folders.next().filter(|_| folders.next().is_none())

@@ -1,4 +1,4 @@
-//! A repository of 50 000 files and a log of 200 MB: what grows with them and what does not.
+//! Measures a repository of 50 000 files and a log of 200 MB: what grows with them and what does not.
 
 use std::time::Instant;
 
@@ -15,9 +15,9 @@ const FILES: usize = 50_000;
 const LOG_BYTES: usize = 200_000_000;
 const ITERATIONS: u32 = 40;
 const TIMES: usize = 10;
-/// A prompt looks at the ends of what it shows, whatever its length.
+/// A prompt reads only the ends of what it shows, whatever its length.
 const PROMPT_MS: f64 = 50.0;
-/// From the start of an iteration to the model's answer: reading from the sandbox, building, writing the prompt down.
+/// From the start of an iteration to the model's answer: reading from the sandbox, building, storing the prompt.
 const READ_MS: f64 = 200.0;
 
 pub(crate) async fn measure(table: &mut FigureTable) -> BenchResult<()> {
@@ -37,15 +37,15 @@ pub(crate) async fn measure(table: &mut FigureTable) -> BenchResult<()> {
     }
     table.add_with_target("prompt from a log of 200 MB, p50", percentile(&times, 50), PROMPT_MS, "ms");
     drop(log);
-    let driven = drive(BenchAction::Write, ITERATIONS, FILES, Some(LOG_BYTES)).await?;
-    let ((whole, prompt), (look, planted)) = (driven.median(), driven.median_tree_status());
+    let driven = Box::pin(drive(BenchAction::Write, ITERATIONS, FILES, Some(LOG_BYTES))).await?;
+    let ((whole, prompt), (status_ms, planted)) = (driven.median(), driven.median_tree_status());
     if planted < 2 * usize::try_from(ITERATIONS)? {
-        return Err(format!("only {planted} large files stood in the way").into());
+        return Err(format!("only {planted} large files were in place").into());
     }
     table.add("50 000 files, 200 MB of log and output: an iteration, p50", whole, "ms");
-    table.add("the same: git status and diffstat, p50", look, "ms");
+    table.add("the same: git status and diffstat, p50", status_ms, "ms");
     table.add_with_target("the same: a prompt, from files to answer, p50", prompt, READ_MS, "ms");
-    table.add_with_target("the same: git and prompt together, p50", look + prompt, READ_MS, "ms");
+    table.add_with_target("the same: git and prompt together, p50", status_ms + prompt, READ_MS, "ms");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! What the machine itself costs, without any of our code.
+//! Measures what the machine itself costs, without any of ralph's code.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -51,7 +51,7 @@ pub(crate) fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1000.0
 }
 
-/// A file that is appended to and flushed, as an event file is.
+/// A file that is appended to and flushed, like an event file.
 #[derive(Debug)]
 pub(crate) struct FlushProbe(File);
 
@@ -60,7 +60,7 @@ impl FlushProbe {
         Ok(Self(File::create(folder.join("flushed"))?))
     }
 
-    /// Returns how long one append took, in ms.
+    /// Returns the time of one append, in ms.
     pub(crate) fn time_append(&mut self) -> BenchResult<f64> {
         let began = Instant::now();
         self.0.write_all(&EVENT)?;
@@ -69,7 +69,7 @@ impl FlushProbe {
     }
 }
 
-/// Starts the no-op command without our code around it and returns how long it took, in ms.
+/// Runs the no-op command without ralph's code around it and returns its time, in ms.
 pub(crate) fn bare_command() -> BenchResult<f64> {
     let began = Instant::now();
     let mut command = std::process::Command::new("sh");

@@ -1,8 +1,8 @@
-//! How much time, disk and memory of an iteration is ours: real runs with a scripted model and an action that does
-//! nothing, each figure with its target beside it. Ends with code 1 when a target is missed.
+//! Measures ralph's own share of an iteration in time, disk and memory: real runs with a scripted model and an action
+//! that does nothing, each figure with its target beside it. Exits with code 1 if a target is missed.
 //!
-//! What the machine itself costs (starting a program, flushing a file) is measured in the same moments, so that figures
-//! of different machines can be compared. What is not here: checks, proofs and real models.
+//! The machine's own costs (starting a program, flushing a file) are measured in the same moments, so that figures of
+//! different machines can be compared. Not here: checks, proofs and real models.
 
 mod bench_run;
 mod event_fold;
@@ -22,15 +22,15 @@ use ralph_testkit::bench::report_failure;
 use crate::bench_run::{BenchAction, drive};
 use crate::figures::FigureTable;
 
-/// What every part of the bench fails with; it only ever goes to a terminal.
+/// The error of every part of the bench; it only ever goes to a terminal.
 pub(crate) type BenchResult<T> = Result<T, Box<dyn Error>>;
 
 const USAGE: &str = "usage: bench_loop [--json] [--iterations N] [--quick]\n\n  \
     --iterations N  iterations of each run, at least 40 (1000)\n  \
-    --quick         leave the large repository and the large log out\n  \
+    --quick         omit the large repository and the large log\n  \
     --json          print one JSON object\n";
 
-/// Our share of an iteration, checks aside.
+/// Ralph's share of an iteration, without checks.
 const SHARE_MS: f64 = 25.0;
 /// How much it may grow from the first iterations to the last.
 const GROWTH: f64 = 1.5;
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     match measured {
         Ok(table) => {
             let text = if options.json { table.json() } else { table.text() };
-            // When nobody reads the figures, the exit code still tells.
+            // If the output cannot be written, the exit code still tells.
             let _ = std::io::stdout().write_all(text.as_bytes());
             if table.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
@@ -99,7 +99,7 @@ async fn measure(options: &BenchOptions) -> BenchResult<FigureTable> {
     let mut kept = Vec::new();
     for kind in [BenchAction::Run, BenchAction::Write] {
         table.section(kind.title());
-        let driven = drive(kind, options.iterations, bench_run::SMALL_REPOSITORY_FILES, None).await?;
+        let driven = Box::pin(drive(kind, options.iterations, bench_run::SMALL_REPOSITORY_FILES, None)).await?;
         driven.add_figures(&mut table);
         kept.push(driven);
     }
@@ -108,7 +108,7 @@ async fn measure(options: &BenchOptions) -> BenchResult<FigureTable> {
     run_list::measure(&mut table)?;
     if !options.quick {
         table.section("large inputs");
-        large_repository::measure(&mut table).await?;
+        Box::pin(large_repository::measure(&mut table)).await?;
     }
     Ok(table)
 }

@@ -1,23 +1,23 @@
-//! What the system says of this process and of folders. Figures it does not give are 0.
+//! Reads the system's figures about this process and about folders. Missing figures are 0.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// Resident memory of this process in MiB.
+/// Returns the resident memory of this process in MiB.
 pub(crate) fn resident_mib() -> f64 {
     field("/proc/self/status", "VmRSS:") as f64 / 1024.0
 }
 
-/// What this process and the programs it waited for have used so far.
+/// The resources used so far by this process and the programs it waited for.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ProcessUsage {
     /// Bytes written to any file or pipe, and to disk.
     pub(crate) passed: u64,
     pub(crate) stored: u64,
-    /// Calls of `write` and its kin.
+    /// Calls of `write` and similar system calls.
     pub(crate) calls: u64,
-    /// Time on a processor: what is left of a figure when other programs get in the way.
+    /// Processor time: it is not affected by other programs.
     pub(crate) busy_ms: u64,
 }
 
@@ -40,12 +40,12 @@ fn field(file: &str, name: &str) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// What a folder holds, links not followed.
+/// The content of a folder, links not followed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FolderSize {
     pub(crate) files: u64,
     pub(crate) bytes: u64,
-    /// What it takes on disk.
+    /// The space it takes on disk.
     pub(crate) allocated: u64,
 }
 

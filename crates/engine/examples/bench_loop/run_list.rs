@@ -1,4 +1,4 @@
-//! Listing ten thousand runs by their summaries, with whether a process works on each: what `ralph ls` does.
+//! Measures listing ten thousand runs by their summaries, with whether a process works on each: what `ralph ls` does.
 
 use std::fs;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Takes a tree of files out of a sandbox, as nothing but files.
+//! Copies a tree of plain files out of a sandbox.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,30 +6,30 @@ use std::path::{Path, PathBuf};
 
 use ralph_sandbox::{DirectoryEntryKind, Sandbox};
 
-/// No agent has more; a package that claims to is refused.
+/// Limits of a package; no real agent exceeds them, and a package that does is refused.
 const MOST_FILES: usize = 100_000;
 const MOST_BYTES: u64 = 4 << 30;
 const DEEPEST: usize = 40;
 
-/// Why a tree was not taken.
+/// Why a tree was not copied.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PackageCopyError {
     #[error("it has more than {MOST_FILES} files")]
     Files,
     #[error("it has more than 4 GiB")]
     Bytes,
-    #[error("it has folders within folders without end")]
+    #[error("its folders are nested too deeply")]
     Depth,
-    #[error("a file in it has a name that is none")]
+    #[error("a file in it has an invalid name")]
     Name,
     #[error("{0}")]
     Host(String),
-    #[error("a file of it cannot be taken out: {0}")]
+    #[error("a file of it cannot be copied out: {0}")]
     Sandbox(#[from] ralph_sandbox::Error),
 }
 
-/// Copies what lies below `from` in the workspace to a new folder on the host. Links are left behind: whatever they
-/// lead to inside is not what they would lead to here.
+/// Copies everything below `from` in the workspace to a new folder on the host. Links are left out: their targets
+/// inside are not what they would lead to on the host.
 pub(super) async fn copy_tree(sandbox: &dyn Sandbox, from: &Path, to: &Path) -> Result<(), PackageCopyError> {
     let host = |error: std::io::Error| PackageCopyError::Host(format!("`{}`: {error}", to.display()));
     fs::create_dir_all(to).map_err(host)?;
@@ -59,7 +59,7 @@ pub(super) async fn copy_tree(sandbox: &dyn Sandbox, from: &Path, to: &Path) -> 
                         return Err(PackageCopyError::Bytes);
                     }
                     bytes += sandbox.copy_out(&there, &here, left).await?;
-                    // Which of them are programs the one who made the package knows; a mode is no protection inside.
+                    // Only the package's author knows which files are programs; a mode is no protection inside.
                     fs::set_permissions(&here, Permissions::from_mode(0o755)).map_err(host)?;
                 }
                 DirectoryEntryKind::Link | DirectoryEntryKind::Other => (),

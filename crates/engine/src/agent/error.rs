@@ -1,4 +1,4 @@
-//! What can go wrong around an agent's program.
+//! Defines errors around an agent's program.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub enum Error {
     Busy { agent: String },
     #[error("`{package}` could not be fetched: {why}")]
     Fetch { package: String, why: String, refused: Option<String> },
-    #[error("what came as `{package}` cannot be used: {why}")]
+    #[error("the fetched package `{package}` cannot be used: {why}")]
     Package { package: String, why: String },
     #[error("the sandbox for fetching `{agent}` could not be used")]
     Sandbox { agent: String, source: Box<crate::Error> },
@@ -38,13 +38,14 @@ impl Error {
                 Some(format!("if this is your registry, allow it: add `--allow-host {place}`"))
             }
             Self::Fetch { refused: None, .. } => {
-                Some("`ralph doctor` looks at this machine; a registry of your own needs `--allow-host`".to_owned())
+                Some("`ralph doctor` checks this machine; a registry of your own needs `--allow-host`".to_owned())
             }
             Self::Package { .. } => Some("try another with `--version`".to_owned()),
             Self::Sandbox { source, .. } => source.hint(),
             Self::Busy { .. } => Some("ralph agent ls".to_owned()),
             Self::File { .. } => Some(
-                "check that the folder is there and yours to write; `ralph config path` lists ralph's own".to_owned(),
+                "check that the folder exists and that you can write to it; `ralph config path` lists ralph's own"
+                    .to_owned(),
             ),
         }
     }
@@ -60,7 +61,7 @@ impl Error {
     }
 }
 
-/// Names the file an I/O error happened on.
+/// Attaches the path to an I/O error.
 pub(super) fn file(doing: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::File { doing, path, source }

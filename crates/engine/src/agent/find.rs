@@ -1,4 +1,4 @@
-//! Where an agent's program is.
+//! Finds an agent's program.
 
 use std::path::PathBuf;
 
@@ -12,29 +12,29 @@ use crate::host::HostContext;
 /// Where a program came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentOrigin {
-    /// `ralph agent install` fetched it.
+    /// Fetched by `ralph agent install`.
     Installed,
-    /// The user has it.
+    /// Found on the user's `PATH`.
     Path,
 }
 
-/// An agent's program, and what a sandbox has to be shown for it.
+/// An agent's program, and what a sandbox must see to run it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentProgram {
     /// The program as sandboxes see it.
     pub program: PathBuf,
-    /// The same on the host, for a backend that shows no layers of the host.
+    /// The same program on the host, for a backend without host layers.
     pub on_host: PathBuf,
-    /// To be added to [`ralph_sandbox::Spec::layers`]; `None` where every sandbox sees it anyway.
+    /// To be added to [`ralph_sandbox::SandboxSpec::layers`]; `None` if every sandbox sees it anyway.
     pub layer: Option<HostLayer>,
     /// Variables its commands need.
     pub env: Vec<(String, String)>,
-    /// `None` where no file says it.
+    /// `None` if no file states it.
     pub version: Option<String>,
     pub from: AgentOrigin,
 }
 
-/// Finds an agent: on the shelf, the newest version first, then on the host's `PATH`.
+/// Finds an agent: in ralph's store, the newest version first, then on the host's `PATH`.
 pub fn find(host: &HostContext, agent: &dyn Agent) -> Result<Option<AgentProgram>, Error> {
     if let Some(found) = store::list(&host.home, agent).into_iter().next() {
         return Ok(Some(found));

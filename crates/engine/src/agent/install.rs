@@ -1,7 +1,7 @@
-//! Fetches an agent's package in a cage that may reach only its registry, and puts what came onto the shelf.
+//! Fetches an agent's package in a cage that may reach only its registry, and puts it into the store.
 //!
-//! No script of a package is run: what npm and pip would run while they install stays out. What came is looked at from
-//! outside, file by file, and tried once in a cage without any way out before it is found by anybody.
+//! No script of a package is run: npm and pip would run some on install. The fetched files are checked from outside,
+//! one by one, and the program is tried once in a cage without network before it can be found.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,53 +23,53 @@ use crate::egress::{EgressLease, EgressRequest};
 use crate::host::HostContext;
 use crate::sandboxes::{self, GrantedSandbox, SandboxRequest};
 
-/// How long a package may take to come.
+/// How long fetching a package may take.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(20);
-/// How long a program may take to say its version the first time.
+/// How long a program may take to print its version the first time.
 const TRIAL_TIMEOUT: Duration = Duration::from_mins(2);
 const OUTPUT_CAP: usize = 256 << 10;
-/// Where pip puts everything.
+/// The folder that pip installs into.
 const PIP_TARGET: &str = "there";
 
-/// What is to be fetched.
+/// What to fetch.
 #[derive(Debug, Clone, Copy)]
 pub struct AgentInstallRequest<'a> {
     pub agent: &'a dyn Agent,
-    /// `None` for the newest.
+    /// `None` for the newest version.
     pub version: Option<&'a str>,
-    /// Rules for registries of one's own, beside the preset.
+    /// Rules for the user's own registries, beside the preset.
     pub allow: &'a [String],
 }
 
-/// Fetches an agent and puts it onto the shelf. What is said meanwhile is for people.
+/// Fetches an agent and puts it into the store. `say` receives progress messages for the user.
 pub async fn install(
     host: &HostContext,
-    wish: &AgentInstallRequest<'_>,
+    request: &AgentInstallRequest<'_>,
     say: &mut (dyn FnMut(&str) + Send),
 ) -> Result<AgentProgram, Error> {
-    let agent = wish.agent;
+    let agent = request.agent;
     let Some(package) = agent.package() else {
         return Err(Error::NoPackage { agent: agent.name().to_owned(), by_hand: agent.install_hint().to_owned() });
     };
-    if let Some(version) = wish.version.filter(|version| !package::is_version(version)) {
+    if let Some(version) = request.version.filter(|version| !package::is_version(version)) {
         return Err(Error::Version { version: text::strip_control(text::first_line(version, 40)) });
     }
     let backend = fetch_backend(host, agent)?;
     let new = AgentInstallation::begin(&host.home, agent)?;
     say(&format!("fetching {package} in a cage that may reach only `{}`", package.preset()));
-    let cage = FetchCage::make(host, &*backend, wish, package).await?;
-    let came = match cage.fetch(wish, package).await {
+    let cage = FetchCage::make(host, &*backend, request, package).await?;
+    let fetched = match cage.fetch(request, package).await {
         Ok(()) => copy_package_out(cage.0.sandbox.as_ref(), agent, package, &new).await,
         Err(error) => Err(error),
     };
     sandboxes::discard(&*cage.0.sandbox).await;
-    let about = came?;
-    say(&format!("{package} {} came; trying it in a cage without a way out", about.version));
+    let about = fetched?;
+    say(&format!("{package} {} was fetched; trying it in a cage without network", about.version));
     try_version(host, &*backend, agent, package, &about, &new).await?;
     new.finish(&about)
 }
 
-/// Returns a backend in which what strangers wrote can be fetched and tried.
+/// Returns a backend in which untrusted code can be fetched and tried.
 fn fetch_backend(host: &HostContext, agent: &dyn Agent) -> Result<Arc<dyn Backend>, Error> {
     let fits = |backend: &&Arc<dyn Backend>| {
         let capabilities = backend.capabilities();
@@ -86,25 +86,25 @@ impl FetchCage {
     async fn make(
         host: &HostContext,
         backend: &dyn Backend,
-        wish: &AgentInstallRequest<'_>,
+        request: &AgentInstallRequest<'_>,
         package: AgentPackage,
     ) -> Result<Self, Error> {
         let failed =
-            |source: crate::Error| Error::Sandbox { agent: wish.agent.name().to_owned(), source: Box::new(source) };
+            |source: crate::Error| Error::Sandbox { agent: request.agent.name().to_owned(), source: Box::new(source) };
         let mut rules = vec![package.preset()];
-        rules.extend(wish.allow.iter().map(String::as_str));
+        rules.extend(request.allow.iter().map(String::as_str));
         let policy = Policy::parse(PolicyMode::Allowlist, &rules, &[])
             .map_err(|error| failed(crate::Error::Refused(error.to_string())))?;
-        let name = sandbox_name("fetch", wish.agent);
+        let name = sandbox_name("fetch", request.agent);
         let spec = SandboxSpec { name, toolchains: toolchains(package), ..SandboxSpec::default() };
         let egress = Some(EgressRequest::from(policy));
         let granted = sandboxes::create(host, SandboxRequest { backend, spec, egress }).await.map_err(failed)?;
         Ok(Self(granted))
     }
 
-    async fn fetch(&self, wish: &AgentInstallRequest<'_>, package: AgentPackage) -> Result<(), Error> {
-        let exec = ExecRequest::new(command(package, wish.version), FETCH_TIMEOUT);
-        let output = run(self.0.sandbox.as_ref(), wish.agent, &exec).await?;
+    async fn fetch(&self, request: &AgentInstallRequest<'_>, package: AgentPackage) -> Result<(), Error> {
+        let exec = ExecRequest::new(command(package, request.version), FETCH_TIMEOUT);
+        let output = run(self.0.sandbox.as_ref(), request.agent, &exec).await?;
         if output.exit.success() {
             return Ok(());
         }
@@ -125,7 +125,7 @@ fn toolchains(package: AgentPackage) -> ToolchainSelection {
     ToolchainSelection::Only(vec![word.to_owned()])
 }
 
-/// Returns what fetches a package without running anything of it.
+/// Returns the command that fetches a package without running anything of it.
 fn command(package: AgentPackage, version: Option<&str>) -> Vec<String> {
     let words: Vec<&str> = match package {
         AgentPackage::Npm(_) => vec![
@@ -164,7 +164,7 @@ fn command(package: AgentPackage, version: Option<&str>) -> Vec<String> {
     words.into_iter().map(str::to_owned).chain([name]).collect()
 }
 
-/// Takes what came out of the cage, and says what it is.
+/// Copies the fetched package out of the cage and describes it.
 async fn copy_package_out(
     sandbox: &dyn Sandbox,
     agent: &dyn Agent,
@@ -178,7 +178,7 @@ async fn copy_package_out(
         AgentPackage::Npm(name) => {
             let modules = Path::new("node_modules");
             let manifest =
-                manifest(sandbox, &modules.join(name)).await.ok_or_else(|| bad("it says no version".into()))?;
+                manifest(sandbox, &modules.join(name)).await.ok_or_else(|| bad("it states no version".into()))?;
             if let Some(pattern) = agent.native_program() {
                 let below = pattern.replace("{arch}", package::arch());
                 let (native, rest) =
@@ -199,7 +199,7 @@ async fn copy_package_out(
         }
         AgentPackage::Pip(name) => {
             copy_out::copy_tree(sandbox, Path::new(PIP_TARGET), &files).await.map_err(refused)?;
-            let version = wheel_version(&files, name).ok_or_else(|| bad("it says no version".into()))?;
+            let version = wheel_version(&files, name).ok_or_else(|| bad("it states no version".into()))?;
             Ok(InstalledAgent::new(agent, version, format!("bin/{}", agent.program()), AgentRuntime::Python))
         }
     }
@@ -214,7 +214,7 @@ async fn manifest(sandbox: &dyn Sandbox, folder: &Path) -> Option<NpmManifest> {
     NpmManifest::parse(&String::from_utf8_lossy(&bytes))
 }
 
-/// Reads the version of a package from the name of the folder that pip writes about it.
+/// Reads the version of a package from the name of pip's metadata folder.
 fn wheel_version(files: &Path, name: &str) -> Option<String> {
     let wanted = name.replace(['-', '.'], "_").to_ascii_lowercase();
     let entries = std::fs::read_dir(files).ok()?.flatten();
@@ -225,7 +225,7 @@ fn wheel_version(files: &Path, name: &str) -> Option<String> {
     })
 }
 
-/// Lets the program say its version in a cage that shows it as every other will.
+/// Runs the program's `--version` in a cage that shows it the way every other cage will.
 async fn try_version(
     host: &HostContext,
     backend: &dyn Backend,
@@ -256,7 +256,7 @@ async fn try_version(
             package: package.to_string(),
             why: format!("it does not start: {}", last_line(&output)),
         }),
-        // A program that cannot be started at all is told as such.
+        // A program that cannot be started at all gets its own message.
         Err(Error::Sandbox { source, .. })
             if matches!(*source, crate::Error::Sandbox(ralph_sandbox::Error::Spawn { .. })) =>
         {
@@ -272,15 +272,15 @@ async fn run(sandbox: &dyn Sandbox, agent: &dyn Agent, exec: &ExecRequest) -> Re
         .map_err(|error| Error::Sandbox { agent: agent.name().to_owned(), source: Box::new(error.into()) })
 }
 
-/// Returns the last line that says anything, error output first.
+/// Returns the last informative line, error output first.
 fn last_line(output: &ExecOutput) -> String {
     let texts = [output.stderr_text(), output.stdout_text()];
-    let told = texts.iter().find_map(|text| {
-        // npm ends with where its log lies, which is gone with the cage.
-        let telling = |line: &&str| !line.is_empty() && !line.contains("A complete log of this run");
-        text.lines().rev().map(str::trim).find(telling).map(|line| text::strip_control(text::head(line, 300)))
+    let line = texts.iter().find_map(|text| {
+        // npm ends with the path of its log, which is gone with the cage.
+        let informative = |line: &&str| !line.is_empty() && !line.contains("A complete log of this run");
+        text.lines().rev().map(str::trim).find(informative).map(|line| text::strip_control(text::head(line, 300)))
     });
-    told.unwrap_or_else(|| format!("it ended with code {}", output.exit.code()))
+    line.unwrap_or_else(|| format!("it ended with code {}", output.exit.code()))
 }
 
 fn sandbox_name(what: &str, agent: &dyn Agent) -> String {

@@ -1,6 +1,7 @@
-//! The programs of coding agents on this machine: found on the shelf or on `PATH`, fetched, and shown to sandboxes.
+//! Manages the programs of coding agents on this machine: finds them in the store or on `PATH`, fetches them, and
+//! shows them to sandboxes.
 //!
-//! What they are told and what they say is in `ralph_core::agent`; the sessions are started by `run`.
+//! Their prompts and output formats are in `ralph_core::agent`; `run` starts the sessions.
 
 mod copy_out;
 mod error;
@@ -14,5 +15,5 @@ pub use error::Error;
 pub use find::{AgentOrigin, AgentProgram, find};
 pub use install::{AgentInstallRequest, install};
 
-/// Where the programs of agents are seen in sandboxes.
+/// The folder in sandboxes that holds the programs of agents.
 pub const SANDBOX_AGENTS_DIR: &str = "/opt/ralph/agents";

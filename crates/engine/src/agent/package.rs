@@ -1,10 +1,10 @@
-//! What an agent's package looks like where npm or pip have put it.
+//! Reads the layout of an agent's package as npm or pip installed it.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// Returns the processor as names of npm packages have it.
+/// Returns the processor's name in npm package names.
 pub(super) fn arch() -> &'static str {
     if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" }
 }
@@ -19,7 +19,7 @@ pub(super) fn split_package_path(below: &str) -> Option<(String, String)> {
     Some((parts[..many].join("/"), parts[many..].join("/")))
 }
 
-/// What a `package.json` says.
+/// The fields of a `package.json`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NpmManifest {
     pub(super) name: String,
@@ -29,7 +29,7 @@ pub(super) struct NpmManifest {
 }
 
 impl NpmManifest {
-    /// Reads it; what is no plain name, version or path is nothing.
+    /// Parses a manifest; `None` for an invalid name, version or path.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(text).ok()?;
         let name = value.get("name")?.as_str()?.to_owned();
@@ -46,26 +46,26 @@ impl NpmManifest {
         Some(Self { name, version, bins })
     }
 
-    /// Returns where a program's script is, below the package's folder.
+    /// Returns the path of a program's script below the package's folder.
     pub(super) fn bin(&self, program: &str) -> Option<&str> {
         self.bins.iter().find(|(name, _)| name == program).map(|(_, path)| path.as_str())
     }
 }
 
-/// Returns a path with only plain parts, without the `./` that some write before it.
+/// Returns a path of plain parts only, without a leading `./`.
 fn plain_relative_path(path: &str) -> Option<String> {
     let path = path.strip_prefix("./").unwrap_or(path);
     let fine = !path.is_empty() && path.split('/').all(|part| !matches!(part, "" | "." | ".."));
     fine.then(|| path.to_owned())
 }
 
-/// Says whether a text is a version and nothing else: a name of a folder, and a word of a command line.
+/// Reports whether a text is a plain version, safe as a folder name and as a word of a command line.
 pub(super) fn is_version(text: &str) -> bool {
     let fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'+' | b'_');
     text.len() <= 64 && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.bytes().all(fine)
 }
 
-/// Fills `*` in a path by looking; returns the first that is a file.
+/// Expands `*` in a path; returns the first match that is a file.
 pub(super) fn expand_glob(root: &Path, pattern: &str) -> Option<PathBuf> {
     let pattern = pattern.replace("{arch}", arch());
     let mut places = vec![root.to_owned()];
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_and_what_is_below() {
+    fn package_paths_are_split() {
         for (below, want) in [
             ("@a/b/c/d", Some(("@a/b", "c/d"))),
             ("a/b", Some(("a", "b"))),
@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_manifest_is_read_calmly(text in "\\PC{0,60}", path in "\\PC{0,30}") {
+        fn any_manifest_parses_without_panic(text in "\\PC{0,60}", path in "\\PC{0,30}") {
             NpmManifest::parse(&text);
             let json = serde_json::json!({"name": "a", "version": "1", "bin": {"t": path}}).to_string();
             let manifest = NpmManifest::parse(&json).unwrap();

@@ -1,4 +1,4 @@
-//! An agent that the user has on `PATH`: which part of the host has to be seen for it to run, and not more.
+//! Finds an agent on the user's `PATH` and the smallest part of the host that it needs to run.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -12,7 +12,7 @@ use super::find::{AgentOrigin, AgentProgram};
 use super::package::{self, NpmManifest};
 use super::{SANDBOX_AGENTS_DIR, store};
 
-/// What every sandbox sees of the host anyway.
+/// Folders of the host that every sandbox sees anyway.
 const SYSTEM_DIRS: [&str; 5] = ["/usr", "/bin", "/sbin", "/lib", "/lib64"];
 
 /// Looks for an agent's program on a `PATH`.
@@ -20,12 +20,12 @@ pub(super) fn find(path: &str, agent: &dyn Agent) -> Result<Option<AgentProgram>
     let folders = std::env::split_paths(path).filter(|folder| folder.is_absolute());
     let runnable = |file: &PathBuf| file.is_file() && rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok();
     let Some(named) = folders.map(|folder| folder.join(agent.program())).find(runnable) else { return Ok(None) };
-    // A link that leads nowhere was no file above; one that cannot be followed now is gone.
+    // A dangling link is no file above; one that cannot be followed now has just been removed.
     let Ok(real) = fs::canonicalize(&named) else { return Ok(None) };
     resolve(&real, agent).map(Some)
 }
 
-/// Decides what is shown for the program at a path without links.
+/// Decides which layer shows the program at a path without links.
 fn resolve(real: &Path, agent: &dyn Agent) -> Result<AgentProgram, Error> {
     let at = |layer: HostLayer, below: &Path, version: Option<String>| AgentProgram {
         program: if below.as_os_str().is_empty() { layer.inside.clone() } else { layer.inside.join(below) },
@@ -37,7 +37,7 @@ fn resolve(real: &Path, agent: &dyn Agent) -> Result<AgentProgram, Error> {
     };
     let inside = Path::new(SANDBOX_AGENTS_DIR).join(agent.name());
     if let Some(npm) = NpmPackage::of(real) {
-        // The program itself, if the package has one that needs nothing else.
+        // The native program, if the package has one that needs nothing else.
         let native = agent.native_program().and_then(|pattern| {
             let below = pattern.replace("{arch}", package::arch());
             let (name, rest) = package::split_package_path(&below)?;
@@ -45,7 +45,7 @@ fn resolve(real: &Path, agent: &dyn Agent) -> Result<AgentProgram, Error> {
                 .iter()
                 .find_map(|modules| Some((modules.join(&name), package::expand_glob(&modules.join(&name), &rest)?)))
         });
-        // A link could lead anywhere; what lies in the package itself is meant.
+        // A link could lead anywhere; only a folder inside the package is accepted.
         let within = |folder: &Path| fs::canonicalize(folder).is_ok_and(|real| real.starts_with(&npm.modules));
         if let Some((folder, program)) = native.filter(|(folder, _)| within(folder)) {
             let below = program.strip_prefix(&folder).unwrap_or(Path::new("")).to_owned();
@@ -60,9 +60,9 @@ fn resolve(real: &Path, agent: &dyn Agent) -> Result<AgentProgram, Error> {
     if is_system_path(real) {
         return Ok(system_program(real, None));
     }
-    // Its scripts name their interpreter by its whole path, so it stays where it is.
+    // Its scripts name their interpreter by absolute path, so the environment keeps its place.
     let environment = real.ancestors().skip(1).take(4).find(|folder| folder.join("pyvenv.cfg").is_file());
-    // One that is a project too would show the project.
+    // An environment inside a project would expose the project.
     let project = |folder: &&Path| [".git", ".env", "pyproject.toml"].iter().any(|name| folder.join(name).exists());
     if let Some(environment) = environment.filter(|folder| !project(folder)) {
         let below = real.strip_prefix(environment).unwrap_or(Path::new("")).to_owned();
@@ -77,12 +77,12 @@ fn resolve(real: &Path, agent: &dyn Agent) -> Result<AgentProgram, Error> {
         return Ok(at(layer, Path::new(""), None));
     }
     match real.parent() {
-        // A script in a folder of its own. What else might lie there is nobody's business.
+        // A script in its own folder. Other files there must not be exposed.
         Some(folder) if is_program_folder(folder) && is_only_file(real, folder) => {
             let below = real.strip_prefix(folder).unwrap_or(Path::new("")).to_owned();
             Ok(at(HostLayer { host: folder.to_owned(), inside }, &below, None))
         }
-        _ => Err(unfit("it is a script, and what it needs beside itself is not known")),
+        _ => Err(unfit("it is a script, and what else it needs is not known")),
     }
 }
 
@@ -101,22 +101,22 @@ fn is_system_path(real: &Path) -> bool {
     SYSTEM_DIRS.iter().any(|system| real.starts_with(system))
 }
 
-/// Says whether a program has nothing beside it.
+/// Reports whether a program is the only file in its folder.
 fn is_only_file(program: &Path, folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|entries| entries.flatten().all(|entry| entry.path() == program))
 }
 
-/// Says whether a folder belongs to one program: it is deep enough, and no folder for programs of all kinds.
+/// Reports whether a folder belongs to one program: it is deep enough, and not a shared folder for programs.
 fn is_program_folder(folder: &Path) -> bool {
     let shared = ["bin", "sbin", ".bin", "shims", "home", store::FILES_DIR];
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     folder.components().count() > 4 && !shared.contains(&name.as_str())
 }
 
-/// A package of npm.
+/// An npm package.
 #[derive(Debug)]
 struct NpmPackage {
-    /// The `node_modules` it lies in.
+    /// The `node_modules` folder that contains it.
     modules: PathBuf,
     package: PathBuf,
     version: Option<String>,
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes a file that can be run, and the folders before it.
+    /// Creates an executable file and its parent folders.
     fn make(path: &Path, text: &[u8]) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
@@ -154,7 +154,7 @@ mod tests {
         symlink(to, from).unwrap();
     }
 
-    /// What is found of an agent, as `program | layer | version`, with the folder's own name left out.
+    /// Checks what is found of an agent, as `program | layer | version`, with the home folder's name masked.
     #[track_caller]
     fn check(home: &Path, agent: &str, want: &str) {
         let path = std::env::join_paths([home.join("none"), home.join("bin")]).unwrap();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_to_be_seen() {
+    fn layers_of_programs_on_path() {
         let dir = tempfile::tempdir().unwrap();
         let home = fs::canonicalize(dir.path()).unwrap();
         let bin = home.join("bin");
@@ -198,13 +198,13 @@ mod tests {
         );
         check(&home, "codex", &want);
 
-        // A program alone: only itself.
+        // A single binary: only itself.
         let versions = home.join("share/claude/versions");
         make(&versions.join("2.1.0"), b"\x7fELF...");
         link(&bin.join("claude"), &versions.join("2.1.0"));
         check(&home, "claude", "/opt/ralph/agents/claude/claude | HOME/share/claude/versions/2.1.0 | -");
 
-        // A script in a folder of its own.
+        // A script in its own folder.
         let cursor = home.join("share/cursor-agent/versions/1/cursor-agent");
         make(&cursor, b"#!/bin/sh\n");
         link(&bin.join("cursor-agent"), &cursor);
@@ -218,10 +218,10 @@ mod tests {
 
         // A script among others could need anything.
         make(&bin.join("qwen"), b"#!/bin/sh\n");
-        let want = "`HOME/bin/qwen` cannot be shown in a sandbox: it is a script, and what it needs beside itself is not known; ralph agent install qwen";
+        let want = "`HOME/bin/qwen` cannot be shown in a sandbox: it is a script, and what else it needs is not known; ralph agent install qwen";
         check(&home, "qwen", want);
 
-        // What cannot be run is no program.
+        // A file that is not executable is no program.
         make(&bin.join("gemini"), b"");
         fs::set_permissions(bin.join("gemini"), fs::Permissions::from_mode(0o644)).unwrap();
         check(&home, "gemini", "nothing");

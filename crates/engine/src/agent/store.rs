@@ -1,4 +1,4 @@
-//! The agents that were fetched: `<state>/agents/<name>/<version>/`, each whole and read-only, or not there.
+//! Stores fetched agents in `<state>/agents/<name>/<version>/`, each complete and read-only, or not there.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -16,13 +16,13 @@ use crate::store::RalphHome;
 
 /// The description of an agent, beside its files.
 const AGENT_JSON: &str = "agent.json";
-/// What is shown in sandboxes.
+/// The folder shown in sandboxes.
 pub(super) const FILES_DIR: &str = "files";
 const FORMAT: u64 = 1;
-/// The names of what is being fetched begin with this.
+/// The prefix of folders that are still being fetched.
 const TEMP_PREFIX: &str = ".new-";
 
-/// What a program needs beside itself.
+/// The runtime a program needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum AgentRuntime {
@@ -31,14 +31,14 @@ pub(super) enum AgentRuntime {
     Python,
 }
 
-/// What is written beside an agent's files.
+/// The description stored beside an agent's files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct InstalledAgent {
     pub(super) format: u64,
     pub(super) name: String,
     pub(super) version: String,
     pub(super) package: String,
-    /// Below the files.
+    /// Relative to the files folder.
     pub(super) program: String,
     pub(super) runtime: AgentRuntime,
 }
@@ -49,7 +49,7 @@ impl InstalledAgent {
         Self { format: FORMAT, name: agent.name().to_owned(), version, package, program, runtime }
     }
 
-    /// Returns the agent as it is found in a folder.
+    /// Returns the agent's program in a folder of the store.
     pub(super) fn to_program(&self, folder: &Path) -> AgentProgram {
         let inside = Path::new(SANDBOX_AGENTS_DIR).join(&self.name);
         let host = folder.join(FILES_DIR);
@@ -68,7 +68,7 @@ impl InstalledAgent {
     }
 }
 
-/// Returns what is on the shelf of an agent, the newest version first.
+/// Returns the stored versions of an agent, the newest first.
 pub fn list(home: &RalphHome, agent: &dyn Agent) -> Vec<AgentProgram> {
     let folder = agent_dir(home, agent);
     let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -83,7 +83,7 @@ pub fn list(home: &RalphHome, agent: &dyn Agent) -> Vec<AgentProgram> {
     all.iter().map(|about| about.to_program(&folder.join(&about.version))).collect()
 }
 
-/// Returns the place of all versions of an agent.
+/// Returns the folder of all versions of an agent.
 pub(super) fn agent_dir(home: &RalphHome, agent: &dyn Agent) -> PathBuf {
     home.state_dir().join("agents").join(agent.name())
 }
@@ -96,24 +96,24 @@ fn read_installed(folder: &Path) -> Option<InstalledAgent> {
     (about.format == FORMAT && whole).then_some(about)
 }
 
-/// Numbers are compared as numbers; a version with a word after it comes before the one without.
+/// Orders versions: numbers compare as numbers, and a pre-release comes before its release.
 fn version_order(version: &str) -> (Vec<u64>, bool, String) {
     let (numbers, rest) = version.split_once('-').unwrap_or((version, ""));
     let numbers = numbers.split('.').map(|part| part.parse().unwrap_or(0)).collect();
     (numbers, rest.is_empty(), rest.to_owned())
 }
 
-/// A version that is being put on the shelf. It is removed when it is dropped before it was whole.
+/// A version that is being stored. Dropping it before it is complete removes it.
 #[derive(Debug)]
 pub(super) struct AgentInstallation {
     folder: PathBuf,
     path: PathBuf,
-    /// One at a time: what others began and left can be removed meanwhile.
+    /// One at a time, so that leftovers of others can be removed meanwhile.
     _lock: File,
 }
 
 impl AgentInstallation {
-    /// Makes room, and removes what others began and did not end.
+    /// Creates the folder, and removes unfinished leftovers of others.
     pub(super) fn begin(home: &RalphHome, agent: &dyn Agent) -> Result<Self, Error> {
         let folder = agent_dir(home, agent);
         fs::create_dir_all(&folder).map_err(file("make", &folder))?;
@@ -138,8 +138,8 @@ impl AgentInstallation {
         &self.path
     }
 
-    /// Makes everything read-only and puts it in its place at once. The same version, whole, stays where it is: cages may
-    /// be showing it.
+    /// Makes everything read-only and moves it into place atomically. The same complete version stays where it is:
+    /// cages may be using it.
     pub(super) fn finish(self, about: &InstalledAgent) -> Result<AgentProgram, Error> {
         let description = self.path.join(AGENT_JSON);
         let text = serde_json::to_vec_pretty(about).expect("strings serialise");
@@ -166,13 +166,13 @@ impl Drop for AgentInstallation {
         if self.path.exists()
             && let Err(error) = remove(&self.path)
         {
-            // It is never found, and the next one to fetch removes it.
+            // It is never found, and the next fetch removes it.
             tracing::warn!(%error, path = %self.path.display(), "a half-fetched agent could not be removed");
         }
     }
 }
 
-/// Lets everybody read and run, and nobody write.
+/// Makes everything readable and executable for all, writable for none.
 fn make_read_only(path: &Path) -> io::Result<()> {
     let kind = fs::symlink_metadata(path)?;
     if kind.is_dir() {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_whole_one_is_found() {
+    fn the_newest_complete_version_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let home = RalphHome::new(dir.path(), dir.path());
         let codex = by_name("codex").unwrap();
@@ -224,29 +224,29 @@ mod tests {
         for version in ["0.9.0", "0.10.0", "0.10.0-alpha.1"] {
             put(&home, version);
         }
-        // Half of one, one that lost its program, one of a later format, and a stranger.
-        let shelf = dir.path().join("agents/codex");
-        fs::create_dir_all(shelf.join(".new-1/files/bin")).unwrap();
-        fs::create_dir_all(shelf.join("9.0.0/files")).unwrap();
-        fs::write(shelf.join("9.0.0/agent.json"), serde_json::to_vec(&about("9.0.0")).unwrap()).unwrap();
-        fs::create_dir_all(shelf.join("8.0.0/files/bin")).unwrap();
-        fs::write(shelf.join("8.0.0/files/bin/codex"), "").unwrap();
+        // An incomplete one, one that lost its program, one of a later format, and an unrelated folder.
+        let store = dir.path().join("agents/codex");
+        fs::create_dir_all(store.join(".new-1/files/bin")).unwrap();
+        fs::create_dir_all(store.join("9.0.0/files")).unwrap();
+        fs::write(store.join("9.0.0/agent.json"), serde_json::to_vec(&about("9.0.0")).unwrap()).unwrap();
+        fs::create_dir_all(store.join("8.0.0/files/bin")).unwrap();
+        fs::write(store.join("8.0.0/files/bin/codex"), "").unwrap();
         let later = InstalledAgent { format: 2, ..about("8.0.0") };
-        fs::write(shelf.join("8.0.0/agent.json"), serde_json::to_vec(&later).unwrap()).unwrap();
-        fs::create_dir_all(shelf.join("notes")).unwrap();
+        fs::write(store.join("8.0.0/agent.json"), serde_json::to_vec(&later).unwrap()).unwrap();
+        fs::create_dir_all(store.join("notes")).unwrap();
         let found: Vec<_> = list(&home, codex).into_iter().map(|found| found.version.unwrap()).collect();
         assert_eq!(found, ["0.10.0", "0.10.0-alpha.1", "0.9.0"]);
         let first = list(&home, codex).remove(0);
         assert_eq!(first.program, Path::new("/opt/ralph/agents/codex/bin/codex"));
-        assert_eq!(first.layer.unwrap().host, shelf.join("0.10.0/files"));
+        assert_eq!(first.layer.unwrap().host, store.join("0.10.0/files"));
     }
 
     #[test]
-    fn it_is_sealed_replaced_and_never_half() {
+    fn versions_are_read_only_replaced_and_never_partial() {
         let dir = tempfile::tempdir().unwrap();
         let home = RalphHome::new(dir.path(), dir.path());
         let codex = by_name("codex").unwrap();
-        // One that lost its program is replaced, a whole one is not.
+        // A version that lost its program is replaced; a complete one is not.
         fs::create_dir_all(dir.path().join("agents/codex/1.0.0/files")).unwrap();
         put(&home, "1.0.0");
         let whole = fs::metadata(dir.path().join("agents/codex/1.0.0")).unwrap();
@@ -255,19 +255,19 @@ mod tests {
         assert_eq!(std::os::unix::fs::MetadataExt::ino(&whole), std::os::unix::fs::MetadataExt::ino(&now));
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&found.on_host), mode(found.on_host.parent().unwrap())), (0o555, 0o555));
-        let shelf = dir.path().join("agents/codex");
+        let store = dir.path().join("agents/codex");
         let names = || {
             let mut all: Vec<_> =
-                fs::read_dir(&shelf).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+                fs::read_dir(&store).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
             all.sort();
             all
         };
         assert_eq!(names(), [".lock", "1.0.0"]);
-        // Given up: gone. Killed: removed by the next one. Two at once: one waits its turn.
+        // Dropped: gone. Killed: removed by the next one. Two at once: the second is refused.
         drop(AgentInstallation::begin(&home, codex).unwrap());
         assert_eq!(names(), [".lock", "1.0.0"]);
-        fs::create_dir_all(shelf.join(".new-77/files")).unwrap();
-        fs::set_permissions(shelf.join(".new-77/files"), Permissions::from_mode(0o555)).unwrap();
+        fs::create_dir_all(store.join(".new-77/files")).unwrap();
+        fs::set_permissions(store.join(".new-77/files"), Permissions::from_mode(0o555)).unwrap();
         let new = AgentInstallation::begin(&home, codex).unwrap();
         assert!(matches!(AgentInstallation::begin(&home, codex), Err(Error::Busy { .. })));
         drop(new);

@@ -1,8 +1,8 @@
-//! What the agents of a run asked of models, written down before each call is made and when it was charged.
+//! Records the model calls of a run's agents, before each call is made and when it is charged.
 //!
-//! The events of a run are its truth about money, and whoever serves the doors does not write events. So each call stands
-//! in `calls.jsonl` first, and the runner tells of it when it looks. A process that died leaves calls without a charge:
-//! nobody knows what they cost, and they are charged at their worst.
+//! The events of a run are the truth about its costs, but the proxy does not write events. So the proxy writes each
+//! call to `calls.jsonl` first, and the runner reports it from there. A process that died leaves calls without a
+//! charge: their cost is unknown, so they are charged at their worst case.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -24,32 +24,32 @@ use crate::error::{Error, file_error};
 use crate::store::RunFolder;
 
 const FILE_NAME: &str = "calls.jsonl";
-/// The longest text that is kept of a call.
+/// The longest text kept of a call.
 const MAX_TEXT_BYTES: usize = 200;
-/// So many calls of a run may come to nothing. They cost nothing, so no budget bounds them, and each leaves its traces on
-/// the disk: who has had so many gets no more.
+/// The most calls of a run that may end without cost. No budget bounds them, and each leaves records on disk: after
+/// this many the run gets no more.
 const MAX_FREE_CALLS: u64 = 100_000;
-/// So many answers of the doors are remembered: a session is judged by its last ones.
+/// How many responses of the gateway are kept: a session is assessed by its last ones.
 const MAX_RECENT_RESPONSES: usize = 64;
 
-/// A call that was charged, for what it cost or for nothing.
+/// A call that was charged, possibly with nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedCharge {
     pub id: u64,
     pub at: Timestamp,
     pub model: String,
-    /// What the agent was answered with.
+    /// The status that the agent received.
     pub status: Option<u16>,
     pub usage: TokenUsage,
     pub cost: MicroUsd,
-    /// Nobody saw the provider's count.
+    /// The provider's token count was never seen.
     pub worst: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<(String, String)>,
 }
 
 impl LoggedCharge {
-    /// Says whether it came to nothing: the provider refused it, or it was never sent.
+    /// Reports whether the call cost nothing: the provider refused it, or it was never sent.
     pub fn is_free(&self) -> bool {
         !self.worst && self.cost == MicroUsd::ZERO && self.usage == TokenUsage::default()
     }
@@ -79,11 +79,11 @@ impl StartedCall {
     }
 }
 
-/// The calls of one run.
+/// The model calls of one run.
 #[derive(Debug)]
 pub struct ModelCallLog {
     state: Mutex<CallLogState>,
-    /// How many lines the disk has for certain. Who holds it flushes for all who wait.
+    /// How many lines are certainly on disk. The thread that holds this lock flushes for all that wait.
     flushed: Mutex<u64>,
 }
 
@@ -91,29 +91,29 @@ pub struct ModelCallLog {
 struct CallLogState {
     file: File,
     in_flight: BTreeMap<u64, StartedCall>,
-    /// What was charged and not told yet, in order; of what was told only the number is kept.
+    /// Charges not reported yet, in order; of reported ones only the count is kept.
     charged: VecDeque<LoggedCharge>,
     reported: u64,
-    /// How many calls of the run came to nothing, and whether it is still to be said that they were too many.
+    /// How many calls of the run cost nothing, and whether the warning that they were too many is still due.
     free_calls: u64,
     limit_reached: bool,
     responses: RecentResponses,
     last_error: Option<String>,
-    /// The last write failed, and perhaps not before it had begun.
+    /// The last write failed, possibly after writing a part of the line.
     partial_write: bool,
     /// How many lines this process has written.
     written: u64,
 }
 
 impl ModelCallLog {
-    /// Opens the file of a run. Calls that a dead process left without a charge are charged at their worst.
+    /// Opens the log of a run. Calls that a dead process left without a charge are charged at their worst case.
     pub(super) fn open(folder: &RunFolder) -> Result<Self, Error> {
         let path = folder.path().join(FILE_NAME);
         let mut open = OpenOptions::new();
         let file =
             open.create(true).read(true).append(true).mode(0o600).open(&path).map_err(file_error("open", &path))?;
-        let mut under_way = BTreeMap::new();
-        let mut pages = CallLogState {
+        let mut in_flight = BTreeMap::new();
+        let mut state = CallLogState {
             file: file.try_clone().map_err(self::file_error("open", &path))?,
             in_flight: BTreeMap::new(),
             charged: VecDeque::new(),
@@ -127,96 +127,98 @@ impl ModelCallLog {
         };
         let (mut reader, mut line) = (BufReader::with_capacity(1 << 16, file), Vec::new());
         while reader.read_until(b'\n', &mut line).map_err(self::file_error("read", &path))? > 0 {
-            pages.partial_write = !line.ends_with(b"\n");
-            // A line that a crash cut short tells of a call that was not made yet.
+            state.partial_write = !line.ends_with(b"\n");
+            // A line that a crash cut short belongs to a call that was not sent yet.
             match serde_json::from_str(&String::from_utf8_lossy(&line)) {
-                Ok(CallLogLine::Calling(calling)) => drop(under_way.insert(calling.id, calling)),
+                Ok(CallLogLine::Calling(calling)) => drop(in_flight.insert(calling.id, calling)),
                 Ok(CallLogLine::Charged(one)) => {
-                    under_way.remove(&one.id);
-                    pages.add_charged(one);
+                    in_flight.remove(&one.id);
+                    state.add_charged(one);
                 }
                 Err(_) => (),
             }
             line.clear();
         }
-        for calling in under_way.into_values() {
-            pages.charge(calling.into_worst_case());
+        for calling in in_flight.into_values() {
+            state.charge(calling.into_worst_case());
         }
-        Ok(Self { state: Mutex::new(pages), flushed: Mutex::new(0) })
+        Ok(Self { state: Mutex::new(state), flushed: Mutex::new(0) })
     }
 
-    /// Writes down a call that is about to be dialled and returns how far the file has to be flushed before it is; the
-    /// error says why it could not be written.
-    pub(super) fn persist_call(&self, told: &EgressEvent, redactor: &Redactor) -> Result<u64, String> {
-        let EgressEvent::CallReserved { id, model, cost, tokens, .. } = told else { return Ok(0) };
+    /// Records a call that is about to be sent and returns how many lines must be flushed before it is; the error says
+    /// why it could not be written.
+    pub(super) fn persist_call(&self, event: &EgressEvent, redactor: &Redactor) -> Result<u64, String> {
+        let EgressEvent::CallReserved { id, model, cost, tokens, .. } = event else { return Ok(0) };
         let (at, model) = (Timestamp::now(), text::head(&redactor.redact(model), MAX_TEXT_BYTES).to_owned());
         let calling = StartedCall { id: *id, at, model, cost: *cost, tokens: *tokens };
-        let mut pages = self.lock_state();
-        if pages.free_calls >= MAX_FREE_CALLS {
-            return Err(format!("{MAX_FREE_CALLS} calls of this run came to nothing, and it gets no more"));
+        let mut state = self.lock_state();
+        if state.free_calls >= MAX_FREE_CALLS {
+            return Err(format!("{MAX_FREE_CALLS} calls of this run ended without a result, so it may make no more"));
         }
-        pages.write(&CallLogLine::Calling(calling.clone())).map_err(|error| error.to_string())?;
-        pages.in_flight.insert(*id, calling);
-        Ok(pages.written)
+        state.write(&CallLogLine::Calling(calling.clone())).map_err(|error| error.to_string())?;
+        state.in_flight.insert(*id, calling);
+        Ok(state.written)
     }
 
-    /// Returns when the disk has so many lines.
+    /// Returns once this many lines are on disk.
     pub(super) fn flush_to(&self, lines: u64) -> Result<(), String> {
         let mut flushed = self.flushed.lock().unwrap_or_else(PoisonError::into_inner);
         if *flushed >= lines {
             return Ok(());
         }
-        let pages = self.lock_state();
-        let (written, file) = (pages.written, pages.file.try_clone());
-        // Others may write while the disk is waited for.
-        drop(pages);
-        file.and_then(|file| file.sync_data()).map_err(|error| format!("it could not be flushed: {error}"))?;
+        let state = self.lock_state();
+        let (written, file) = (state.written, state.file.try_clone());
+        // Others may write during the flush.
+        drop(state);
+        file.and_then(|file| file.sync_data())
+            .map_err(|error| format!("the call log could not be flushed: {error}"))?;
         *flushed = written;
         Ok(())
     }
 
-    /// Hears what the way out tells. It never waits for the disk: what has to is in [`Self::persist_call`].
-    pub(super) fn observe(&self, told: &EgressEvent, redactor: &Redactor) {
-        let words = |text: &str| text::head(&redactor.redact(text), MAX_TEXT_BYTES).to_owned();
-        let (at, mut pages) = (Timestamp::now(), self.lock_state());
-        match told {
+    /// Records an egress event. Never waits for the disk: what must be on disk goes through [`Self::persist_call`].
+    pub(super) fn observe(&self, event: &EgressEvent, redactor: &Redactor) {
+        let masked = |text: &str| text::head(&redactor.redact(text), MAX_TEXT_BYTES).to_owned();
+        let (at, mut state) = (Timestamp::now(), self.lock_state());
+        match event {
             EgressEvent::CallReserved { .. } => {
-                drop(pages);
-                if let Err(why) = self.persist_call(told, redactor) {
+                drop(state);
+                if let Err(why) = self.persist_call(event, redactor) {
                     self.lock_state().last_error = Some(why);
                 }
             }
             EgressEvent::Exchange(exchanged) if exchanged.entry == EgressEntry::Route => {
-                // What was refused at the door is no word of the provider; a refusal for want of money was told before.
+                // A refusal by the gateway is no response of the provider; a refusal for lack of budget was recorded
+                // before.
                 let Some(call) = &exchanged.call else { return };
                 let limits = call.limits.clone();
                 let barred = match exchanged.refused.as_deref() {
                     Some(GatewayRefusal::Barred(why)) => Some(redactor.redact(why).into_owned()),
                     _ => None,
                 };
-                pages.responses.push(ObservedModelCall {
+                state.responses.push(ObservedModelCall {
                     at,
                     status: exchanged.status,
                     limits: limits.clone(),
                     budget_refused: false,
                     blocked: barred,
                 });
-                // One that was given up and charged already is not charged again.
-                if pages.in_flight.remove(&call.id).is_some() {
-                    pages.charge(LoggedCharge {
+                // A call that was given up and already charged is not charged again.
+                if state.in_flight.remove(&call.id).is_some() {
+                    state.charge(LoggedCharge {
                         id: call.id,
                         at,
-                        model: words(&call.model),
+                        model: masked(&call.model),
                         status: exchanged.status,
                         usage: call.usage,
                         cost: call.cost,
                         worst: call.charge == ChargeBasis::Worst,
-                        limits: limits.iter().map(|(name, value)| (words(name), words(value))).collect(),
+                        limits: limits.iter().map(|(name, value)| (masked(name), masked(value))).collect(),
                     });
                 }
             }
             EgressEvent::BudgetSpent { .. } => {
-                pages.responses.push(ObservedModelCall {
+                state.responses.push(ObservedModelCall {
                     at,
                     status: None,
                     limits: Vec::new(),
@@ -228,73 +230,76 @@ impl ModelCallLog {
         }
     }
 
-    /// Returns what was charged after the first so many, which are forgotten from now on; the first `most` of it.
-    pub fn charged_since(&self, told: u64, most: usize) -> Vec<LoggedCharge> {
-        let mut pages = self.lock_state();
-        let known = usize::try_from(told.saturating_sub(pages.reported)).unwrap_or(usize::MAX).min(pages.charged.len());
-        pages.charged.drain(..known);
-        pages.reported += known as u64;
-        pages.charged.iter().take(most).cloned().collect()
+    /// Returns up to `most` charges after the first `reported`, which are forgotten from now on.
+    pub fn charged_since(&self, reported: u64, most: usize) -> Vec<LoggedCharge> {
+        let mut state = self.lock_state();
+        let known =
+            usize::try_from(reported.saturating_sub(state.reported)).unwrap_or(usize::MAX).min(state.charged.len());
+        state.charged.drain(..known);
+        state.reported += known as u64;
+        state.charged.iter().take(most).cloned().collect()
     }
 
-    /// Returns how many calls were charged by now.
+    /// Returns how many calls have been charged so far.
     pub fn charged_count(&self) -> u64 {
-        let pages = self.lock_state();
-        pages.reported + pages.charged.len() as u64
+        let state = self.lock_state();
+        state.reported + state.charged.len() as u64
     }
 
-    /// Makes the count fit what was told before, where a power cut has taken charges from the file; returns how many.
-    pub fn skip_missing(&self, told: u64) -> u64 {
-        let mut pages = self.lock_state();
-        let missing = told.saturating_sub(pages.reported + pages.charged.len() as u64);
-        // The missing ones stood first, and were told.
-        pages.reported += missing;
+    /// Adjusts the count to the number already reported, if a power cut took charges from the file; returns how many
+    /// are gone.
+    pub fn skip_missing(&self, reported: u64) -> u64 {
+        let mut state = self.lock_state();
+        let missing = reported.saturating_sub(state.reported + state.charged.len() as u64);
+        // The missing ones came first and were reported.
+        state.reported += missing;
         missing
     }
 
-    /// Has the disk keep what was written.
+    /// Flushes the log to disk.
     pub fn flush(&self) {
         let file = self.lock_state().file.try_clone();
-        // Those at the doors go on while the disk is waited for.
+        // Other threads continue to write during the flush.
         if let Err(error) = file.and_then(|file| file.sync_data()) {
             self.lock_state().last_error = Some(error.to_string());
         }
     }
 
-    /// Returns how many answers the doors have given so far.
+    /// Returns how many responses the gateway has given so far.
     pub fn response_count(&self) -> u64 {
         self.lock_state().responses.total
     }
 
-    /// Returns the answers after a mark, the last ones of them.
+    /// Returns the most recent responses after a mark.
     pub fn responses_since(&self, mark: u64) -> Vec<ObservedModelCall> {
         self.lock_state().responses.after(mark)
     }
 
-    /// Says, once, that too many calls came to nothing for any more to be made.
+    /// Returns, once, the warning that too many calls ended without a result for any more to be made.
     pub fn take_limit_warning(&self) -> Option<String> {
         std::mem::take(&mut self.lock_state().limit_reached).then(|| {
-            format!("{MAX_FREE_CALLS} calls that agents made came to nothing, so no more are let through in this run")
+            format!("{MAX_FREE_CALLS} model calls of agents ended without a result, so no more are allowed in this run")
         })
     }
 
-    /// Says whether calls are under way.
+    /// Reports whether calls are in flight.
     pub fn has_in_flight(&self) -> bool {
         !self.lock_state().in_flight.is_empty()
     }
 
-    /// Charges what is still under way at its worst, since nobody waits for it any longer; returns what it was.
+    /// Charges every call still in flight at its worst case, because no caller waits for it any longer; returns the
+    /// ids.
     pub fn charge_in_flight(&self) -> Vec<u64> {
-        let mut pages = self.lock_state();
-        let given_up = std::mem::take(&mut pages.in_flight);
+        let mut state = self.lock_state();
+        let given_up = std::mem::take(&mut state.in_flight);
         let ids = given_up.keys().copied().collect();
         for calling in given_up.into_values() {
-            pages.charge(calling.into_worst_case());
+            state.charge(calling.into_worst_case());
         }
         ids
     }
 
-    /// Returns why something could not be written since this was last asked.
+    /// Returns the last write error since the previous call.
     pub fn take_error(&self) -> Option<String> {
         self.lock_state().last_error.take()
     }
@@ -314,14 +319,14 @@ impl CallLogState {
         self.limit_reached |= before < MAX_FREE_CALLS && self.free_calls >= MAX_FREE_CALLS;
     }
 
-    /// Takes up what stands in the file. Of it nobody asks for the limits again.
+    /// Adds a charge that is in the file, without its limits, which are not needed again.
     fn add_charged(&mut self, charged: LoggedCharge) {
         self.free_calls += u64::from(charged.is_free());
         self.charged.push_back(LoggedCharge { limits: Vec::new(), ..charged });
     }
 
     fn write(&mut self, line: &CallLogLine) -> io::Result<()> {
-        // A line that was cut short is ended first, so that it spoils no other.
+        // A line that was cut short is ended first, so that it does not damage the next.
         let mut bytes = if self.partial_write { vec![b'\n'] } else { Vec::new() };
         bytes.extend(serde_json::to_vec(line).unwrap_or_default());
         bytes.push(b'\n');
@@ -332,10 +337,10 @@ impl CallLogState {
     }
 }
 
-/// What the doors answered, in order, refusals of our own among them: the last few of many.
+/// The last responses of the gateway, in order, including ralph's own refusals.
 #[derive(Debug, Default)]
 struct RecentResponses {
-    /// Each with its number, from 1.
+    /// Each response with its number, starting at 1.
     last: VecDeque<(u64, ObservedModelCall)>,
     total: u64,
 }
@@ -343,7 +348,7 @@ struct RecentResponses {
 impl RecentResponses {
     fn push(&mut self, seen: ObservedModelCall) {
         self.total += 1;
-        // Clients that hang up one after the other must not push out what says more.
+        // A series of clients that hang up must not push out responses that say more.
         let hung_up = |seen: &ObservedModelCall| !seen.budget_refused && seen.status.is_none();
         if hung_up(&seen) && self.last.back().is_some_and(|(_, last)| hung_up(last)) {
             self.last.pop_back();
@@ -396,16 +401,16 @@ mod tests {
         })
     }
 
-    fn costs(calls: &ModelCallLog, told: u64) -> Vec<(u64, u64, bool)> {
+    fn costs(calls: &ModelCallLog, reported: u64) -> Vec<(u64, u64, bool)> {
         calls
-            .charged_since(told, usize::MAX)
+            .charged_since(reported, usize::MAX)
             .iter()
             .map(|charged| (charged.id, charged.cost.0, charged.worst))
             .collect()
     }
 
     #[test]
-    fn what_cannot_be_written_is_not_under_way() {
+    fn a_call_that_cannot_be_written_is_not_in_flight() {
         let dir = tempfile::tempdir().unwrap();
         let calls = ModelCallLog::open(&RunFolder::at(dir.path().to_owned())).unwrap();
         let redactor = Redactor::new([]);
@@ -422,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_come_to_nothing_are_bounded() {
+    fn calls_without_cost_are_limited() {
         let dir = tempfile::tempdir().unwrap();
         let folder = RunFolder::at(dir.path().to_owned());
         let redactor = Redactor::new([]);
@@ -439,10 +444,10 @@ mod tests {
         }
         for id in 6..=2000 {
             hang_up(&calls, id);
-            // Whoever tells of them keeps up.
+            // The runner reports them as they come.
             assert!(calls.charged_since(id, 10).is_empty());
         }
-        // Neither what was told nor what says nothing is kept in memory, and what says something is not pushed out.
+        // Reported charges and hang-ups are not kept in memory, and informative responses are not pushed out.
         assert_eq!((calls.charged_count(), calls.lock_state().charged.capacity() < 64), (2000, true));
         let statuses: Vec<Option<u16>> = calls.responses_since(mark).iter().map(|seen| seen.status).collect();
         assert_eq!(statuses, [Some(429), Some(429), Some(429), Some(429), Some(429), None]);
@@ -454,17 +459,17 @@ mod tests {
             (calls.responses_since(mark).len(), calls.responses_since(calls.response_count()).len()),
             (MAX_RECENT_RESPONSES, 0)
         );
-        // The last that is allowed, the first that is not.
+        // The last call that is allowed and the first that is not.
         calls.lock_state().free_calls = MAX_FREE_CALLS - 1;
         assert_eq!(calls.take_limit_warning(), None);
         hang_up(&calls, 3000);
-        assert!(calls.take_limit_warning().is_some() && calls.take_limit_warning().is_none(), "told once");
+        assert!(calls.take_limit_warning().is_some() && calls.take_limit_warning().is_none(), "reported once");
         let length = std::fs::metadata(dir.path().join(FILE_NAME)).unwrap().len();
         let refused = calls.persist_call(&calling(3001, 50), &redactor);
-        assert_eq!(refused.unwrap_err(), "100000 calls of this run came to nothing, and it gets no more");
+        assert_eq!(refused.unwrap_err(), "100000 calls of this run ended without a result, so it may make no more");
         assert_eq!(std::fs::metadata(dir.path().join(FILE_NAME)).unwrap().len(), length);
         drop(calls);
-        // It counts on after a resume.
+        // The count continues after a resume.
         assert_eq!(ModelCallLog::open(&folder).unwrap().lock_state().free_calls, 2001);
     }
 
@@ -474,20 +479,20 @@ mod tests {
         let folder = RunFolder::at(dir.path().to_owned());
         let redactor = Redactor::new([]);
         let calls = ModelCallLog::open(&folder).unwrap();
-        for told in [calling(1, 50), calling(2, 60), answered(2, 429, 0), answered(1, 200, 9), calling(3, 70)] {
-            calls.observe(&told, &redactor);
+        for event in [calling(1, 50), calling(2, 60), answered(2, 429, 0), answered(1, 200, 9), calling(3, 70)] {
+            calls.observe(&event, &redactor);
         }
         assert_eq!(costs(&calls, 0), [(2, 0, false), (1, 9, false)]);
         assert_eq!(calls.responses_since(1).len(), 1);
         assert!(calls.has_in_flight());
         drop(calls);
-        // The process died with one under way, in the middle of writing down another.
+        // The process died with one call in flight, while writing another.
         let mut file = OpenOptions::new().append(true).open(dir.path().join(FILE_NAME)).unwrap();
         file.write_all(b"{\"type\":\"calling\",\"id\":4,\"co").unwrap();
         let calls = ModelCallLog::open(&folder).unwrap();
         assert_eq!(costs(&calls, 2), [(3, 70, true)]);
         assert!(!calls.has_in_flight());
-        // A process numbers its calls anew.
+        // Each process numbers its calls from 1.
         calls.observe(&calling(1, 80), &redactor);
         assert_eq!(calls.charge_in_flight(), [1]);
         calls.observe(&answered(1, 200, 8), &redactor);

@@ -1,4 +1,4 @@
-//! Which refusals and alarms become events of the run: the first of a kind, and every tenfold after that.
+//! Decides which refusals and alarms become events of the run: the first of a kind, then one at every power of ten.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,23 +9,23 @@ use ralph_proxy::observer::{ChargedCall, DecisionReason, EgressAlarm, EgressDeci
 
 use super::convert::redact_and_truncate;
 
-/// So many hosts and ports are counted apart; an agent can make up as many names as it likes.
+/// How many hosts and ports are counted separately; an agent can invent any number of names.
 const MAX_HOSTS: usize = 500;
-/// So many models that answered in the place of others are told.
+/// How many substituted models are reported.
 const MAX_OTHER_MODELS: usize = 50;
-/// And so many requests to one of them.
+/// How many requests to one host are counted separately.
 const MAX_REQUESTS_PER_HOST: usize = 10;
-/// The host of the refusals that are counted together.
+/// The host name for refusals that are counted together.
 const OTHER_HOSTS: &str = "(other hosts)";
 
-/// Counts refusals and says which of them are told.
+/// Counts refusals and selects those to report.
 #[derive(Debug)]
 pub struct DenialCounter {
     redactor: Redactor,
-    /// By host, port, and what was asked of it: what a call of a model was about, or a request by its method and path.
+    /// By host, port and subject: the kind of refusal of a model call, or a request's method and path.
     counts: BTreeMap<(String, u16, String), u64>,
     alarms: BTreeMap<String, u64>,
-    /// The models that were asked, and those that say they answered in their place.
+    /// Requested models with the models that claim to have answered instead.
     substituted_models: BTreeSet<(String, String)>,
 }
 
@@ -34,16 +34,16 @@ impl DenialCounter {
         Self { redactor, counts: BTreeMap::new(), alarms: BTreeMap::new(), substituted_models: BTreeSet::new() }
     }
 
-    /// Takes what was told; returns the event it is worth.
-    pub fn observe(&mut self, told: &EgressEvent) -> Option<Event> {
-        match told {
+    /// Counts an egress event; returns the run event it is worth, if any.
+    pub fn observe(&mut self, event: &EgressEvent) -> Option<Event> {
+        match event {
             EgressEvent::Decision(decided) => self.observe_decision(decided),
             EgressEvent::Alarm(alarm) => self.alarm(alarm),
             EgressEvent::BudgetSpent { route, why, .. } => {
                 self.log(&format!("spent {route}"), EventLogLevel::Warn, &format!("route `{route}`: {why}"))
             }
             EgressEvent::Restarted { why } => {
-                self.log("restarted", EventLogLevel::Warn, &format!("the way out was served anew: {why}"))
+                self.log("restarted", EventLogLevel::Warn, &format!("the egress proxy restarted: {why}"))
             }
             EgressEvent::Exchange(exchanged) => self.observe_exchange(exchanged),
             EgressEvent::CallReserved { .. } | EgressEvent::Tunnel(_) => None,
@@ -52,7 +52,7 @@ impl DenialCounter {
 
     fn alarm(&mut self, alarm: &EgressAlarm) -> Option<Event> {
         let EgressAlarm { what, credential, host, port } = alarm;
-        // Counted by what an agent cannot make up: new host names must not hide the next alarm.
+        // Counted by what an agent cannot invent: new host names must not hide the next alarm.
         let whose = if credential.is_empty() { String::new() } else { format!("`{credential}`, ") };
         self.log(
             &format!("{what} {credential}"),
@@ -69,12 +69,12 @@ impl DenialCounter {
         is_power_of_ten(*count).then(|| Event::Log { level, text: format!("{text}{times}") })
     }
 
-    /// Takes one decision; returns the event it is worth.
+    /// Counts a decision; returns the event it is worth, if any.
     pub fn observe_decision(&mut self, decided: &EgressDecision) -> Option<Event> {
         if !is_refusal(decided) {
             return None;
         }
-        // Only where the request decided: a host that is refused whatever it is asked for is one thing.
+        // Only where the request decided: a host refused for every request is one subject.
         let about = match &decided.why {
             DecisionReason::RequestNotAllowed => true,
             DecisionReason::Denied(rule) => rule.needs_request(),
@@ -84,14 +84,14 @@ impl DenialCounter {
             let line = ralph_core::text::strip_control(&format!("{} {}", request.method, request.path));
             redact_and_truncate(&line, 300, &self.redactor)
         });
-        // One that holds a secret would put it on the screen, and without it, it is no rule.
+        // A rule that contains a secret must not be shown, and with the secret masked it is no valid rule.
         let remedy = decided.suggested_rule().filter(|rule| self.redactor.redact(rule) == *rule);
         let about = request.clone().unwrap_or_default();
         self.count_denial(&decided.host, decided.port, about, request, &decided.why.to_string(), remedy)
     }
 
-    /// Takes a request at its end; a refusal for want of money is told in words of its own, and that another protocol is
-    /// spoken here is nobody's fault.
+    /// Counts a finished request. A refusal for lack of budget has its own event, and an unsupported protocol upgrade
+    /// is not worth one.
     fn observe_exchange(&mut self, exchanged: &EgressExchange) -> Option<Event> {
         let Some(refusal) = exchanged.refused.as_ref() else {
             return self.observe_substituted_model(exchanged.call.as_ref()?);
@@ -102,13 +102,13 @@ impl DenialCounter {
         self.count_denial(&exchanged.host, exchanged.port, refusal.kind().to_owned(), None, refusal.why(), None)
     }
 
-    /// Takes a call that another model says it answered. A gateway with names of its own says so with every call, so each
-    /// is told once.
+    /// Reports a call that another model claims to have answered. A gateway with its own model names does so with
+    /// every call, so each pair is reported once.
     fn observe_substituted_model(&mut self, call: &ChargedCall) -> Option<Event> {
         let (asked, by) = (call.model.clone(), call.answered_by.clone()?);
         let text = format!(
-            "`{asked}` was asked at route `{}`, and `{by}` says it answered; it is charged as `{asked}`, or as the other if \
-             a profile has that and it is dearer",
+            "`{asked}` was requested at route `{}`, and `{by}` says it answered; it is charged as `{asked}`, or as the \
+            other if a profile has that model and it is more expensive",
             call.route
         );
         let new = self.substituted_models.len() < MAX_OTHER_MODELS && self.substituted_models.insert((asked, by));
@@ -143,12 +143,13 @@ impl DenialCounter {
         let count = self.counts.entry(asked).or_insert(0);
         *count = count.saturating_add(1);
         let rule = || redact_and_truncate(&ralph_core::text::strip_control(why), 300, &self.redactor);
-        let told = is_power_of_ten(*count);
-        told.then(|| Event::PolicyDenied { host, port, request, rule: rule(), remedy, count: *count })
+        let reported = is_power_of_ten(*count);
+        reported.then(|| Event::PolicyDenied { host, port, request, rule: rule(), remedy, count: *count })
     }
 }
 
-/// A host that does not answer, and a sandbox that asks for too much at once, are not refused by a policy.
+/// Reports whether a policy refused the request. Hosts that do not answer and sandboxes that ask for too much at once
+/// are not refused by a policy.
 pub(crate) fn is_refusal(decided: &EgressDecision) -> bool {
     !decided.allowed
         && !matches!(
@@ -201,10 +202,10 @@ mod tests {
                 port: 443,
             })
         };
-        let told: Vec<Event> = (0..10).filter_map(|_| denials.observe(&alarm("evil.test"))).collect();
-        let text = "alarm: a stand-in for a credential was sent to a host it is not for (`KEY`, evil.test:443)";
+        let events: Vec<Event> = (0..10).filter_map(|_| denials.observe(&alarm("evil.test"))).collect();
+        let text = "alarm: a phantom credential was sent to a host it is not for (`KEY`, evil.test:443)";
         assert_eq!(
-            told,
+            events,
             [
                 Event::Log { level: EventLogLevel::Error, text: text.to_owned() },
                 Event::Log { level: EventLogLevel::Error, text: format!("{text}, 10 times") },
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_and_every_tenfold() {
+    fn first_and_every_power_of_ten_are_reported() {
         let mut denials = DenialCounter::new(Redactor::new([]));
         let one = denied("x.io", 443, DecisionReason::NotTls);
         let events: Vec<u64> = (1..=1000_u64).filter(|_| denials.observe_decision(&one).is_some()).collect();
@@ -229,11 +230,11 @@ mod tests {
         );
     }
 
-    /// What a person is told has the way to allow it, no wider than what was asked for.
+    /// The event carries the rule that would allow the request, no wider than what was requested.
     #[test]
     fn remedy_is_in_the_event() {
         let mut denials = DenialCounter::new(Redactor::new([("KEY".to_owned(), Secret::new("hunter2-hunter2"))]));
-        let mut told = |path: Option<&str>, why: DecisionReason| {
+        let mut report = |path: Option<&str>, why: DecisionReason| {
             let request = path.map(|path| ralph_proxy::observer::RequestSummary::new("POST", path));
             match denials.observe_decision(&EgressDecision { request, ..denied("x.io", 443, why) }) {
                 Some(Event::PolicyDenied { request, remedy, count, .. }) => Some((request, remedy, count)),
@@ -241,23 +242,24 @@ mod tests {
             }
         };
         let some = |text: &str| Some(text.to_owned());
-        assert_eq!(told(None, DecisionReason::Mode(PolicyMode::Deny)), Some((None, some("x.io"), 1)));
+        assert_eq!(report(None, DecisionReason::Mode(PolicyMode::Deny)), Some((None, some("x.io"), 1)));
         assert_eq!(
-            told(Some("/a"), DecisionReason::RequestNotAllowed),
+            report(Some("/a"), DecisionReason::RequestNotAllowed),
             Some((some("POST /a"), some("POST x.io/a"), 1))
         );
-        assert_eq!(told(Some("/a"), DecisionReason::RequestNotAllowed), None);
-        assert_eq!(told(Some("/*"), DecisionReason::RequestNotAllowed), Some((some("POST /*"), None, 1)));
+        assert_eq!(report(Some("/a"), DecisionReason::RequestNotAllowed), None);
+        assert_eq!(report(Some("/*"), DecisionReason::RequestNotAllowed), Some((some("POST /*"), None, 1)));
         assert_eq!(
-            told(Some("/hunter2-hunter2"), DecisionReason::RequestNotAllowed),
+            report(Some("/hunter2-hunter2"), DecisionReason::RequestNotAllowed),
             Some((some("POST /[redacted:KEY]"), None, 1))
         );
         let denied = || DecisionReason::Denied(Box::new("POST x.io/b".parse().unwrap()));
-        assert_eq!(told(Some("/b"), denied()), Some((some("POST /b"), None, 1)));
-        // Plain requests to a host that no rule names are one thing, and made-up paths are not told one by one.
-        assert_eq!(told(Some("/c"), DecisionReason::Mode(PolicyMode::Deny)), None);
+        assert_eq!(report(Some("/b"), denied()), Some((some("POST /b"), None, 1)));
+        // Plain requests to a host that no rule names are one subject, and invented paths are not reported one by one.
+        assert_eq!(report(Some("/c"), DecisionReason::Mode(PolicyMode::Deny)), None);
         let apart = (0..100).filter(|n| {
-            told(Some(&format!("/{n}")), DecisionReason::RequestNotAllowed).is_some_and(|told| told.0.is_some())
+            report(Some(&format!("/{n}")), DecisionReason::RequestNotAllowed)
+                .is_some_and(|reported| reported.0.is_some())
         });
         assert_eq!(apart.count(), MAX_REQUESTS_PER_HOST - 4);
     }
@@ -281,30 +283,30 @@ mod tests {
     #[test]
     fn route_refusals_are_counted_by_kind() {
         let mut denials = DenialCounter::new(Redactor::new([]));
-        let mut told = |refusal| match denials.observe(&refused(refusal)) {
+        let mut report = |refusal| match denials.observe(&refused(refusal)) {
             Some(Event::PolicyDenied { host, port, rule, count, .. }) => {
                 Some(format!("{host}:{port} ({rule}) {count}"))
             }
             other => other.map(|other| panic!("{other:?}")),
         };
         let endpoint = |n: u32| GatewayRefusal::Endpoint(format!("`POST /v1/{n}` is not an endpoint"));
-        assert_eq!(told(endpoint(1)).unwrap(), "api.x.io:443 (`POST /v1/1` is not an endpoint) 1");
-        assert_eq!(told(endpoint(2)), None, "paths can be made up");
-        assert_eq!(told(GatewayRefusal::Model("model `m`".to_owned())).unwrap(), "api.x.io:443 (model `m`) 1");
+        assert_eq!(report(endpoint(1)).unwrap(), "api.x.io:443 (`POST /v1/1` is not an endpoint) 1");
+        assert_eq!(report(endpoint(2)), None, "paths can be made up");
+        assert_eq!(report(GatewayRefusal::Model("model `m`".to_owned())).unwrap(), "api.x.io:443 (model `m`) 1");
         for none in [
             GatewayRefusal::Budget("spent".to_owned()),
             GatewayRefusal::Upstream("no answer".to_owned()),
             GatewayRefusal::Unavailable("closing".to_owned()),
         ] {
-            assert_eq!(told(none), None);
+            assert_eq!(report(none), None);
         }
     }
 
-    /// A gateway may answer so every time.
+    /// A gateway may substitute the model in every answer.
     #[test]
     fn substituted_model_is_reported_once() {
         let mut denials = DenialCounter::new(Redactor::new([]));
-        let mut told = |asked: &str, by: Option<&str>| {
+        let mut report = |asked: &str, by: Option<&str>| {
             let call = ChargedCall {
                 id: 1,
                 route: "gw".to_owned(),
@@ -318,17 +320,20 @@ mod tests {
             let EgressEvent::Exchange(exchanged) = refused(GatewayRefusal::Model(String::new())) else { return None };
             denials.observe(&EgressEvent::Exchange(EgressExchange { refused: None, call: Some(call), ..exchanged }))
         };
-        let text = "`cheap` was asked at route `gw`, and `dear` says it answered; it is charged as `cheap`, or as the other \
-                    if a profile has that and it is dearer";
-        assert_eq!(told("cheap", Some("dear")), Some(Event::Log { level: EventLogLevel::Warn, text: text.to_owned() }));
-        assert_eq!((0..1000).filter_map(|_| told("cheap", Some("dear"))).count(), 0);
-        assert_eq!(told("cheap", None), None);
-        assert!(told("other", Some("dear")).is_some());
-        assert_eq!((0..1000).filter_map(|n| told("cheap", Some(&format!("m{n}")))).count(), MAX_OTHER_MODELS - 2);
+        let text = "`cheap` was requested at route `gw`, and `dear` says it answered; it is charged as `cheap`, or as \
+        the other if a profile has that model and it is more expensive";
+        assert_eq!(
+            report("cheap", Some("dear")),
+            Some(Event::Log { level: EventLogLevel::Warn, text: text.to_owned() })
+        );
+        assert_eq!((0..1000).filter_map(|_| report("cheap", Some("dear"))).count(), 0);
+        assert_eq!(report("cheap", None), None);
+        assert!(report("other", Some("dear")).is_some());
+        assert_eq!((0..1000).filter_map(|n| report("cheap", Some(&format!("m{n}")))).count(), MAX_OTHER_MODELS - 2);
     }
 
     #[test]
-    fn what_is_no_refusal() {
+    fn failures_are_not_refusals() {
         let mut denials = DenialCounter::new(Redactor::new([]));
         for why in [
             DecisionReason::Unresolved,
@@ -343,14 +348,14 @@ mod tests {
     }
 
     #[test]
-    fn made_up_names_are_bounded_and_secrets_are_masked() {
+    fn invented_names_are_bounded_and_secrets_are_masked() {
         let mut denials = DenialCounter::new(Redactor::new([("KEY".to_owned(), Secret::new("hunter2-hunter2"))]));
         let secret = event_text(&mut denials, &denied("hunter2-hunter2.x.io", 443, DecisionReason::NotTls)).unwrap();
         assert!(secret.starts_with("[redacted:KEY].x.io:443"), "{secret}");
-        let told = (0..10_000)
+        let reported = (0..10_000)
             .filter(|n| denials.observe_decision(&denied(&format!("{n}.x.io"), 443, DecisionReason::NotTls)).is_some())
             .count();
-        assert_eq!(told, MAX_HOSTS - 1 + 4, "the rest is told together at 1, 10, 100, 1000");
+        assert_eq!(reported, MAX_HOSTS - 1 + 4, "the rest is reported together at 1, 10, 100, 1000");
         assert_eq!(denials.counts.len(), MAX_HOSTS + 1);
     }
 }

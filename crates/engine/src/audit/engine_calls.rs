@@ -1,6 +1,6 @@
-//! Calls of models that the engine makes itself: they pass no door, and a real credential goes out with them all the same.
+//! Records the model calls that the engine makes itself: they bypass the egress proxy but carry a real credential too.
 //!
-//! What they cost is in the run's events and stands here only to be read: nothing is charged by these records.
+//! Their cost is in the run's events and is repeated here for readers only: nothing is charged by these records.
 
 use ralph_core::audit::{AuditRecord, AuditRecordKind};
 use ralph_core::money::MicroUsd;
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::convert::{now, redact_and_truncate};
 
-/// The way by which such a call leaves.
+/// The entry point recorded for these calls.
 const ENGINE_ENTRY: &str = "engine";
 /// The longest of every text.
 const MAX_TEXT_BYTES: usize = 300;
 
-/// Where a call of the engine's own goes, and with what.
+/// The target of an engine call and its credential.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineCallTarget {
     pub host: String,
@@ -28,12 +28,12 @@ pub struct EngineCallTarget {
     pub credential: Option<String>,
 }
 
-/// How such a call ended.
+/// How an engine call ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineCallResult<'a> {
     pub model: &'a str,
     pub status: Option<u16>,
-    /// What went wrong.
+    /// The error, if there was one.
     pub why: Option<&'a str>,
     pub usage: TokenUsage,
     pub cost: MicroUsd,
@@ -41,7 +41,7 @@ pub struct EngineCallResult<'a> {
 }
 
 impl EngineCallTarget {
-    /// Tells that a call is about to be made and may cost so much.
+    /// Returns the record of a call about to be made, with its worst-case cost.
     pub(super) fn start_record(
         &self,
         model: &str,
@@ -59,7 +59,7 @@ impl EngineCallTarget {
         }
     }
 
-    /// Tells how it ended.
+    /// Returns the record of a call that ended.
     pub(super) fn end_record(&self, ended: &EngineCallResult<'_>, redactor: &Redactor) -> AuditRecord {
         let EngineCallResult { model, status, why, usage, cost, charge } = ended;
         AuditRecord {

@@ -1,4 +1,4 @@
-//! Reading an audit file: to show it, while it grows, and to judge it.
+//! Reads an audit log: to show it, also while it grows, and to verify it.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind};
@@ -10,16 +10,16 @@ use ralph_core::event::Event;
 use crate::error::{Error, file_error};
 use crate::store::{EventLogReader, RunFolder};
 
-/// One line of the file.
+/// One line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditLine {
-    /// As it stands there, without its newline.
+    /// The line as it is in the file, without its newline.
     pub text: String,
-    /// `None` for a line that is no record.
+    /// `None` for a line that is not a record.
     pub record: Option<AuditRecord>,
 }
 
-/// Reads an audit file line by line and can go on when more is appended.
+/// Reads an audit log line by line and can continue when more is appended.
 #[derive(Debug)]
 pub struct AuditReader {
     path: PathBuf,
@@ -47,7 +47,7 @@ impl AuditReader {
     }
 }
 
-/// Judges the audit file of a run by its own chain and by the anchors in the run's events.
+/// Verifies the audit log of a run by its own chain and by the anchors in the run's events.
 pub fn verify(folder: &RunFolder) -> Result<Result<AuditVerification, AuditFault>, Error> {
     let mut verify = AuditVerifier::new(&folder.id(), anchors(folder)?);
     let path = super::path(folder);

@@ -1,4 +1,4 @@
-//! What an audit file says was refused, for whoever is asked next.
+//! Collects the refusals in an audit log, for the next prompt or report.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};
@@ -10,10 +10,10 @@ use ralph_proxy::observer::DecisionReason;
 use crate::error::{Error, file_error};
 use crate::store::RunFolder;
 
-/// The most that is read at once: a flood of refusals says the same over and over.
+/// The most bytes read at once: a flood of refusals repeats itself.
 const MAX_READ_BYTES: u64 = 8 << 20;
 
-/// Returns what was refused behind a place of the file, and the place behind it.
+/// Returns the refusals after an offset of the file, and the offset after them.
 pub fn read_refusals(folder: &RunFolder, from: u64) -> Result<(EgressRefusals, u64), Error> {
     let path = super::path(folder);
     let mut refusals = EgressRefusals::default();
@@ -36,19 +36,19 @@ pub fn read_refusals(folder: &RunFolder, from: u64) -> Result<(EgressRefusals, u
     Ok((refusals, through))
 }
 
-/// A host that does not answer, and a sandbox that asks for too much at once, are not refused by anybody.
+/// Excludes hosts that do not answer and sandboxes that ask for too much at once: no policy refused those.
 fn is_refusal(record: &AuditRecord) -> bool {
-    let trouble = [
+    let failures = [
         DecisionReason::Unresolved,
         DecisionReason::Unreachable,
         DecisionReason::TooManyConnections,
         DecisionReason::ClientTimeout,
     ]
     .map(|why| why.to_string());
-    record.is_denial() && !record.reason.as_ref().is_some_and(|reason| trouble.contains(reason))
+    record.is_denial() && !record.reason.as_ref().is_some_and(|reason| failures.contains(reason))
 }
 
-/// A name that is asked for and one that is called are the same to whoever wanted it.
+/// Names the target of a refusal: a DNS lookup and a connection to the same name count as one.
 fn refused_target(record: &AuditRecord) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let host = match record.port {

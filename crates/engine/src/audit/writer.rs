@@ -1,7 +1,7 @@
-//! The audit file while it is written.
+//! Writes the audit log of a run.
 //!
-//! Every record is one `write` at once: a process that is killed loses nothing it was told. A thread of the book's own
-//! flushes to the disk within a second, so that nobody at the doors waits for a disk and a power cut costs a second.
+//! Every record is one `write` at once: a process that is killed loses no record. A thread of the log flushes to disk
+//! within a second, so that the proxy never waits for a disk and a power cut costs a second at most.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -29,14 +29,14 @@ use super::engine_calls::{EngineCallResult, EngineCallTarget};
 use crate::error::{Error, file_error};
 use crate::store::RunFolder;
 
-/// How long what was written may wait for the disk.
+/// How long a written record may wait for the flush.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
-/// How often it is told what was only counted.
+/// How often the counts of skipped records are written.
 const SKIPPED_REPORT_INTERVAL: Duration = Duration::from_mins(1);
-/// How long a book waits for one that is just being closed.
+/// How long opening waits for another owner that is just closing the log.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The books this process has open: all sandboxes of a run write into one.
+/// The logs this process has open: all sandboxes of a run write into one.
 static OPEN_LOGS: Mutex<BTreeMap<PathBuf, Weak<AuditLog>>> = Mutex::new(BTreeMap::new());
 
 /// The audit file of one run, open for writing.
@@ -45,7 +45,7 @@ pub struct AuditLog {
     shared: Arc<AuditLogShared>,
     calls: ModelCallLog,
     redactor: Redactor,
-    /// How much had left before this process.
+    /// Bytes sent out before this process.
     prior_outflow: u64,
     outflow: OnceLock<OutflowMeter>,
     flusher: Option<JoinHandle<()>>,
@@ -55,23 +55,23 @@ pub struct AuditLog {
 struct AuditLogShared {
     path: PathBuf,
     state: Mutex<AuditLogState>,
-    /// Rung when something was written, and at the end.
+    /// Notified after a write and on close.
     wake: Condvar,
 }
 
 #[derive(Debug)]
 struct AuditLogState {
     file: File,
-    /// How long the file is, up to the end of its last record.
+    /// Length of the file up to the end of its last record.
     length: u64,
-    /// The last write failed, and perhaps not before it had begun.
+    /// The last write failed, possibly after writing a part of the line.
     partial_write: bool,
     chain: AuditChain,
     rate_cap: AuditRecordCaps,
     denials: DenialCounter,
-    /// Refusals that are to become events.
+    /// Refusals that will become events.
     events: Vec<Event>,
-    /// Records that could not be written, and why the last could not.
+    /// Records that could not be written, and the last error.
     lost: u64,
     last_error: Option<String>,
     dirty: bool,
@@ -79,15 +79,15 @@ struct AuditLogState {
 }
 
 impl AuditLog {
-    /// Opens the audit file of a run and goes on with its chain. Whoever asks while it is open gets the same book.
+    /// Opens the audit log of a run and continues its chain. Callers that open it again while it is open share it.
     ///
     /// A line that a crash left half-written stays in the file, followed by a record that says so.
     pub fn open(folder: &RunFolder, redactor: Redactor) -> Result<Arc<Self>, Error> {
         let path = super::path(folder);
         let mut open = OPEN_LOGS.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|_, book| book.strong_count() > 0);
-        if let Some(book) = open.get(&path).and_then(Weak::upgrade) {
-            return Ok(book);
+        open.retain(|_, audit_log| audit_log.strong_count() > 0);
+        if let Some(audit_log) = open.get(&path).and_then(Weak::upgrade) {
+            return Ok(audit_log);
         }
         let file = OpenOptions::new()
             .create(true)
@@ -97,52 +97,53 @@ impl AuditLog {
             .open(&path)
             .map_err(file_error("open", &path))?;
         lock(&file, &path, folder)?;
-        let (pages, left) = AuditLogState::load(file, &path, folder, &redactor)?;
+        let (state, left) = AuditLogState::load(file, &path, folder, &redactor)?;
         let calls = ModelCallLog::open(folder)?;
-        let shared = Arc::new(AuditLogShared { path: path.clone(), state: Mutex::new(pages), wake: Condvar::new() });
+        let shared = Arc::new(AuditLogShared { path: path.clone(), state: Mutex::new(state), wake: Condvar::new() });
         let flushing = shared.clone();
         let flusher = std::thread::Builder::new()
             .name("audit".to_owned())
             .spawn(move || flushing.flush_loop())
             .map_err(self::file_error("start the thread that flushes", &path))?;
         let outflow = OnceLock::new();
-        let book = Arc::new(Self { shared, calls, redactor, prior_outflow: left, outflow, flusher: Some(flusher) });
-        open.insert(path, Arc::downgrade(&book));
-        Ok(book)
+        let audit_log =
+            Arc::new(Self { shared, calls, redactor, prior_outflow: left, outflow, flusher: Some(flusher) });
+        open.insert(path, Arc::downgrade(&audit_log));
+        Ok(audit_log)
     }
 
-    /// Writes down what the way out of a sandbox told. It never waits for the disk.
-    pub fn write(&self, sandbox: &str, told: &EgressEvent) {
-        self.calls.observe(told, &self.redactor);
-        self.write_event(sandbox, told);
+    /// Writes an egress event of a sandbox. Never waits for the disk.
+    pub fn write(&self, sandbox: &str, event: &EgressEvent) {
+        self.calls.observe(event, &self.redactor);
+        self.write_event(sandbox, event);
     }
 
-    fn write_event(&self, sandbox: &str, told: &EgressEvent) {
-        let record = record(sandbox, told, &self.redactor);
-        let mut pages = self.shared.lock_state();
-        let event = pages.denials.observe(told);
-        pages.events.extend(event);
-        pages.write_or_count(record);
-        drop(pages);
+    fn write_event(&self, sandbox: &str, egress_event: &EgressEvent) {
+        let record = record(sandbox, egress_event, &self.redactor);
+        let mut state = self.shared.lock_state();
+        let event = state.denials.observe(egress_event);
+        state.events.extend(event);
+        state.write_or_count(record);
+        drop(state);
         self.shared.wake.notify_one();
     }
 
-    /// Writes down that a call is about to be dialled, and returns when the disk has it: calls that come at the same time
-    /// share one flush. The error says why it could not be written.
-    pub async fn persist_call(book: &Arc<Self>, sandbox: &str, calling: EgressEvent) -> Result<(), String> {
-        let written = book.calls.persist_call(&calling, &book.redactor)?;
-        book.write_event(sandbox, &calling);
-        let flushing = Arc::clone(book);
+    /// Records that a call is about to be sent, and returns once it is on disk: concurrent calls share one flush. The
+    /// error says why it could not be written.
+    pub async fn persist_call(audit_log: &Arc<Self>, sandbox: &str, calling: EgressEvent) -> Result<(), String> {
+        let written = audit_log.calls.persist_call(&calling, &audit_log.redactor)?;
+        audit_log.write_event(sandbox, &calling);
+        let flushing = Arc::clone(audit_log);
         let flushed = tokio::task::spawn_blocking(move || flushing.calls.flush_to(written)).await;
         flushed.map_err(|error| error.to_string())?
     }
 
-    /// Writes down that the engine itself is about to call a model, which may cost so much.
+    /// Records that the engine itself is about to call a model, with the call's worst-case cost.
     pub fn engine_call_started(&self, own: &EngineCallTarget, model: &str, usage: TokenUsage, cost: MicroUsd) {
         self.write_record(own.start_record(model, usage, cost, &self.redactor));
     }
 
-    /// Writes down how a call of the engine's own ended.
+    /// Records how an engine call ended.
     pub fn engine_call_ended(&self, own: &EngineCallTarget, ended: &EngineCallResult<'_>) {
         self.write_record(own.end_record(ended, &self.redactor));
     }
@@ -152,7 +153,7 @@ impl AuditLog {
         self.shared.wake.notify_one();
     }
 
-    /// Writes down that the doors of a sandbox were closed.
+    /// Records that the listeners of a sandbox were closed.
     pub fn record_closed(&self, sandbox: &str) {
         let record = AuditRecord {
             kind: AuditRecordKind::Closed,
@@ -163,8 +164,8 @@ impl AuditLog {
         self.write_record(record);
     }
 
-    /// Returns the count that all sandboxes of the run share, beginning with what stands in the file. The first of them
-    /// that has a limit sets it.
+    /// Returns the outflow meter that all sandboxes of the run share, starting with what the file counts. The first
+    /// sandbox with a limit sets it.
     pub fn outflow(&self, wanted: &OutflowMeter) -> OutflowMeter {
         match wanted.limit() {
             Some(limit) => self.outflow.get_or_init(|| OutflowMeter::new(Some(limit), self.prior_outflow)).clone(),
@@ -172,30 +173,30 @@ impl AuditLog {
         }
     }
 
-    /// Returns what agents asked of models.
+    /// Returns the log of the agents' model calls.
     pub fn calls(&self) -> &ModelCallLog {
         &self.calls
     }
 
-    /// Returns the refusals and alarms that are worth an event and were not taken yet.
+    /// Returns the refusals and alarms that become events, each once.
     pub fn take_denial_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.shared.lock_state().events)
     }
 
-    /// Returns why something could not be written since this was last asked.
+    /// Returns the last write error since the previous call.
     pub fn take_error(&self) -> Option<String> {
         self.shared.lock_state().last_error.take()
     }
 
-    /// Tells what was only counted, flushes all of it, and returns how far the file goes: that much may be anchored.
+    /// Writes the counts of skipped records, flushes, and returns the head of the chain: that much may be anchored.
     pub fn flush_and_head(&self) -> Result<AuditHead, Error> {
-        let mut pages = self.shared.lock_state();
-        pages.write_skipped();
-        pages.dirty = false;
-        let head = pages.chain.head().clone();
+        let mut state = self.shared.lock_state();
+        state.write_skipped();
+        state.dirty = false;
+        let head = state.chain.head().clone();
         let path = &self.shared.path;
-        let file = pages.file.try_clone().map_err(self::file_error("flush", path))?;
-        drop(pages);
+        let file = state.file.try_clone().map_err(self::file_error("flush", path))?;
+        drop(state);
         file.sync_data().map_err(self::file_error("flush", path))?;
         Ok(head)
     }
@@ -203,13 +204,13 @@ impl AuditLog {
 
 impl Drop for AuditLog {
     fn drop(&mut self) {
-        let mut pages = self.shared.lock_state();
-        pages.write_skipped();
-        pages.closing = true;
-        drop(pages);
+        let mut state = self.shared.lock_state();
+        state.write_skipped();
+        state.closing = true;
+        drop(state);
         self.shared.wake.notify_one();
         if let Some(flusher) = self.flusher.take() {
-            // It only ever ends by itself.
+            // The thread ends only by itself.
             let _ = flusher.join();
         }
     }
@@ -217,32 +218,32 @@ impl Drop for AuditLog {
 
 impl AuditLogShared {
     fn lock_state(&self) -> MutexGuard<'_, AuditLogState> {
-        // A panic in between leaves whole lines behind, or a length to go back to.
+        // A panic in between leaves whole lines, or a length to truncate to.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Flushes what was written, in batches, until the book is closed.
+    /// Flushes in batches until the log is closed.
     fn flush_loop(&self) {
-        let mut told = Instant::now();
-        let mut pages = self.lock_state();
+        let mut reported_at = Instant::now();
+        let mut state = self.lock_state();
         loop {
-            let idle = |pages: &mut AuditLogState| !pages.dirty && !pages.closing && !pages.rate_cap.has_unreported();
-            pages = self.wake.wait_while(pages, idle).unwrap_or_else(PoisonError::into_inner);
-            let batch = self.wake.wait_timeout_while(pages, FLUSH_INTERVAL, |pages| !pages.closing);
-            pages = batch.unwrap_or_else(PoisonError::into_inner).0;
-            if told.elapsed() >= SKIPPED_REPORT_INTERVAL {
-                told = Instant::now();
-                pages.write_skipped();
+            let idle = |state: &mut AuditLogState| !state.dirty && !state.closing && !state.rate_cap.has_unreported();
+            state = self.wake.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner);
+            let batch = self.wake.wait_timeout_while(state, FLUSH_INTERVAL, |state| !state.closing);
+            state = batch.unwrap_or_else(PoisonError::into_inner).0;
+            if reported_at.elapsed() >= SKIPPED_REPORT_INTERVAL {
+                reported_at = Instant::now();
+                state.write_skipped();
             }
-            let closing = pages.closing;
-            if std::mem::take(&mut pages.dirty) {
-                // The lock is given up while the disk is waited for.
-                let file = pages.file.try_clone();
-                drop(pages);
+            let closing = state.closing;
+            if std::mem::take(&mut state.dirty) {
+                // Release the lock during the flush.
+                let file = state.file.try_clone();
+                drop(state);
                 let flushed = file.and_then(|file| file.sync_data());
-                pages = self.lock_state();
+                state = self.lock_state();
                 if let Err(error) = flushed {
-                    pages.last_error = Some(format!("it could not be flushed: {error}"));
+                    state.last_error = Some(format!("the audit log could not be flushed: {error}"));
                 }
             }
             if closing {
@@ -253,7 +254,7 @@ impl AuditLogShared {
 }
 
 impl AuditLogState {
-    /// Reads what is there and marks what is no record behind it. Returns how much had left by then, too.
+    /// Reads the file and marks trailing bytes that are no record. Also returns how many bytes were sent out before.
     fn load(file: File, path: &Path, folder: &RunFolder, redactor: &Redactor) -> Result<(Self, u64), Error> {
         let reading = |error| self::file_error("read", path)(error);
         let mut open = AuditScanner::new(&folder.id());
@@ -269,7 +270,7 @@ impl AuditLogState {
             open.read_line(&line);
         }
         let AuditFileEnd { chain, damage, ended, caps: flood, bytes_sent: left } = open.finish();
-        let mut pages = Self {
+        let mut state = Self {
             file,
             length,
             partial_write: false,
@@ -284,33 +285,33 @@ impl AuditLogState {
         };
         if damage.is_some() || !ended {
             let why = match &damage {
-                Some(_) => "the bytes before this record are none: a crash or a full disk cut a line off",
-                None => "the newline of the line before was missing",
+                Some(_) => "the bytes before this record are not a record: a crash or a full disk cut a line off",
+                None => "the newline of the previous line was missing",
             };
             let at = now();
-            let marker = pages.chain.damaged_line(damage.as_ref(), at, why);
+            let marker = state.chain.damaged_line(damage.as_ref(), at, why);
             let newline = if ended { "" } else { "\n" };
-            pages.append(newline, &marker, at).map_err(self::file_error("append to", path))?;
+            state.append(newline, &marker, at).map_err(self::file_error("append to", path))?;
         }
-        Ok((pages, left))
+        Ok((state, left))
     }
 
-    /// Writes a record, unless so many like it are there that it is only counted. What cannot be written is counted too,
-    /// and told by the next record that can.
+    /// Writes a record, unless the cap for its kind is reached; then only counts it. Records that cannot be written
+    /// are counted too, and the next record that can be written reports the count.
     fn write_or_count(&mut self, record: AuditRecord) {
         if !self.rate_cap.admit(&record) {
             return;
         }
         if self.lost > 0 {
             let reason = "records that could not be written".to_owned();
-            let told = AuditRecord {
+            let lost = AuditRecord {
                 kind: AuditRecordKind::Skipped,
                 at: now(),
                 count: Some(self.lost),
                 reason: Some(reason),
                 ..AuditRecord::default()
             };
-            if self.try_write(told).is_ok() {
+            if self.try_write(lost).is_ok() {
                 self.lost = 0;
             }
         }
@@ -327,14 +328,14 @@ impl AuditLogState {
         self.append("", &line, at)
     }
 
-    /// Tells what was only counted since the last time.
+    /// Writes the counts of records skipped since the last time.
     fn write_skipped(&mut self) {
         for record in self.rate_cap.take_skipped_records() {
             self.write_or_count(AuditRecord { at: now(), ..record });
         }
     }
 
-    /// Appends one line; the chain goes on only when all of it stands in the file.
+    /// Appends one line; the chain advances only when the whole line is in the file.
     fn append(&mut self, before: &str, line: &str, at: jiff::Timestamp) -> io::Result<()> {
         let bytes = [before, line].concat();
         self.truncate_partial()?;
@@ -350,7 +351,7 @@ impl AuditLogState {
         Ok(())
     }
 
-    /// Removes what stands there of a line that could not be written whole, so that the next one begins a line.
+    /// Removes a partially written line, so that the next one begins a line.
     fn truncate_partial(&mut self) -> io::Result<()> {
         if self.partial_write {
             self.file.set_len(self.length)?;
@@ -360,14 +361,14 @@ impl AuditLogState {
     }
 }
 
-/// One process at a time: two would tear the chain apart.
+/// Locks the file for this process: two writers would break the chain.
 fn lock(file: &File, path: &Path, folder: &RunFolder) -> Result<(), Error> {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(()),
             Err(TryLockError::Error(error)) => return Err(self::file_error("lock", path)(error)),
-            // The last owner may be about to let go of it.
+            // The previous owner may be about to release it.
             Err(TryLockError::WouldBlock) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
             Err(TryLockError::WouldBlock) => return Err(Error::Locked { run: folder.id() }),
         }

@@ -1,6 +1,6 @@
-//! Asks a run for something, whether a process works on it or it rests, and waits until it is acknowledged.
+//! Sends a control to a run, live or at rest, and waits for its acknowledgement.
 //!
-//! [`send`] is the one way in for the command line, the screen and a server. What a control does to a run is in
+//! [`send`] is the single entry point for the command line, the TUI and a server. What a control does to a run is in
 //! [`crate::run`]; this module only delivers it.
 
 mod request;

@@ -1,19 +1,19 @@
-//! What is sent to a run and what comes back, and how both are written on the control socket.
+//! Defines requests and responses of the control socket and their wire format.
 
 use ralph_core::control::Control;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// The longest request id that is taken; it is written into the events.
+/// The longest accepted request id; it is written into the events.
 pub(super) const ID_CAP: usize = 64;
 
-/// A control with an id of its own: sent again under the same id, it is acknowledged again and applied once.
+/// A control with its own id: sent again under the same id, it is acknowledged again but applied once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ControlRequest {
     pub id: String,
     pub control: Control,
-    /// Who asked.
+    /// Who sent the control.
     pub by: String,
 }
 
@@ -27,12 +27,12 @@ impl ControlRequest {
     }
 }
 
-/// What a run answered to a control that it carried out.
+/// A run's acknowledgement of a control that it carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlAck {
     /// The id of the request.
     pub id: String,
-    /// A process worked on the run and carried it out; otherwise the run rests and has it from its resume on.
+    /// Whether a process worked on the run and applied the control; otherwise the run rests and applies it on resume.
     pub live: bool,
 }
 
@@ -63,7 +63,7 @@ pub(super) enum ResponseLine {
     Ok,
     Refused {
         why: String,
-        /// The process let go of the run before it got to the control, which can be sent again.
+        /// The process released the run before it handled the control, which can be sent again.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         retry: bool,
     },

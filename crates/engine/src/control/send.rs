@@ -1,4 +1,4 @@
-//! Delivers a control to the process that works on a run, or carries it out here when the run rests.
+//! Delivers a control to the process that works on a run, or applies it here when the run rests.
 
 use std::time::{Duration, Instant};
 
@@ -14,24 +14,24 @@ use crate::host::HostContext;
 use crate::run::apply_at_rest;
 use crate::store::{RunFolder, short_socket_path};
 
-/// How long an answer may take: pausing waits for the action under way, and a session may be one.
+/// How long a response may take: a pause waits for the current action, and a whole session can be one.
 const RESPONSE_TIMEOUT: Duration = Duration::from_hours(25);
 
-/// How long a run may be held by a process that does not listen: one that is just taking it up or letting go of it.
+/// How long a process may hold a run without listening: one that is just opening or releasing it.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a control is sent again to processes that let go of the run before they got to it.
+/// How often a control is sent again after the process released the run before handling it.
 const MAX_RETRIES: u32 = 5;
 
-/// How long is waited before a control is sent again.
+/// The delay before a control is sent again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Asks a run for something and waits until it has acknowledged it.
+/// Sends a control to a run and waits until the run has acknowledged it.
 pub async fn send(host: &HostContext, folder: &RunFolder, control: &Control, by: &str) -> Result<ControlAck, Error> {
     send_request(host, folder, &ControlRequest::new(control.clone(), by)?).await
 }
 
-/// As [`send`], under an id of the caller's choice: a request that is sent again is not applied again.
+/// As [`send`], with an id chosen by the caller: a repeated request is not applied again.
 pub async fn send_request(
     host: &HostContext,
     folder: &RunFolder,
@@ -51,7 +51,7 @@ pub async fn send_request(
                 held_since = Instant::now();
             }
             LiveAnswer::Lost => return Err(Error::NotRunning { run: folder.id() }),
-            // Going on takes a process that outlives this request.
+            // Resuming takes a process that outlives this request.
             LiveAnswer::NotListening if request.control == Control::Resume => {
                 return Err(Error::NotRunning { run: folder.id() });
             }
@@ -64,12 +64,12 @@ pub async fn send_request(
     }
 }
 
-/// What became of a request on the control socket.
+/// The outcome of a request on the control socket.
 #[derive(Debug)]
 enum LiveAnswer {
     Applied,
     Refused(String),
-    /// A process took the request and ended, or let go of the run, before it answered.
+    /// A process accepted the request and ended, or released the run, before it answered.
     Lost,
     NotListening,
 }

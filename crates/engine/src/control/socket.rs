@@ -1,4 +1,4 @@
-//! The control socket of a live run: `control.sock` in its folder, one JSON line in, one JSON line out.
+//! Serves the control socket of a live run: `control.sock` in its folder, one JSON line in, one JSON line out.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use super::request::{ID_CAP, RequestLine, ResponseLine};
 use crate::error::{Error, file_error};
 use crate::store::{RunFolder, short_socket_path};
 
-/// The longest line that is read: an edited task file fits.
+/// The longest line read: an edited task file fits.
 pub(super) const LINE_CAP: u64 = 1 << 20;
 
-/// A control somebody asked for, waiting to be answered.
+/// A received control that waits for its answer.
 #[derive(Debug)]
 pub(crate) struct IncomingControl {
     pub(crate) control: Control,
@@ -27,7 +27,7 @@ pub(crate) struct IncomingControl {
     pub(crate) answer: oneshot::Sender<Result<(), String>>,
 }
 
-/// The listening end; it closes when dropped.
+/// The listening end; dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
     path: PathBuf,
@@ -42,7 +42,7 @@ impl Drop for ControlSocket {
 }
 
 impl ControlSocket {
-    /// Listens on the control socket of a run. A `stop` also cancels `halt` at once, so that the action under way ends.
+    /// Listens on the control socket of a run. A `stop` also cancels `halt` at once, so that the current action ends.
     pub(crate) fn open(
         folder: &RunFolder,
         halt: CancellationToken,
@@ -54,7 +54,7 @@ impl ControlSocket {
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (sender, halt) = (sender.clone(), halt.clone());
-                // Each visitor is bounded by the line cap and ends with its connection.
+                // Each client is bounded by the line cap and ends with its connection.
                 tokio::spawn(async move {
                     if let Err(error) = serve(stream, sender, halt).await {
                         tracing::debug!(%error, "a control connection ended early");
@@ -76,7 +76,7 @@ async fn serve(stream: UnixStream, sender: mpsc::Sender<IncomingControl>, halt: 
     let mut line = String::new();
     BufReader::new(read.take(LINE_CAP)).read_line(&mut line).await?;
     if line.is_empty() {
-        // Somebody only looked whether the run is live.
+        // A client only probed whether the run is live.
         return Ok(());
     }
     let answer = match serde_json::from_str::<RequestLine>(&line) {
@@ -108,6 +108,6 @@ async fn forward(
     match answered.await {
         Ok(Ok(())) => ResponseLine::Ok,
         Ok(Err(why)) => ResponseLine::refused(why),
-        Err(_) => ResponseLine::retry("the run ended before it got to it"),
+        Err(_) => ResponseLine::retry("the run ended before it handled the control"),
     }
 }

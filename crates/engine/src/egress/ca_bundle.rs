@@ -1,4 +1,4 @@
-//! Whom a sandbox believes: everybody the host believes, and the authority of its own.
+//! Builds the CA bundle of a sandbox: the host's trusted certificates and the sandbox's own CA.
 
 use std::sync::OnceLock;
 
@@ -15,7 +15,7 @@ pub(super) fn bundle(own: &str) -> String {
 
 fn host_certificates() -> String {
     let mut out = String::new();
-    // A certificate that cannot be read is one that nobody is asked to believe.
+    // A certificate that cannot be read is left out: the sandbox does not trust it.
     for certificate in rustls_native_certs::load_native_certs().certs {
         out.push_str("-----BEGIN CERTIFICATE-----\n");
         let text = BASE64.encode(certificate.as_ref());
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_own_comes_last() {
+    fn own_certificate_comes_last() {
         let own = "-----BEGIN CERTIFICATE-----\nown\n-----END CERTIFICATE-----\n";
         let all = bundle(own);
         assert!(all.ends_with(own));

@@ -1,4 +1,4 @@
-//! A sandbox whose commands are told what they were lent.
+//! Wraps a sandbox so that every command gets the variables of its grant.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ralph_sandbox::{DirectoryEntry, Error, ExecExit, ExecRequest, OutputSink, Sandbox};
 
-/// Adds variables to every command. They are kept here and nowhere on disk.
+/// Adds variables to every command. They are held in memory only, never on disk.
 #[derive(Debug)]
 pub(super) struct EnvSandbox {
     pub(super) inner: Arc<dyn Sandbox>,
     pub(super) env: Vec<(String, String)>,
-    /// What was agreed on for it, where nobody else keeps that.
+    /// Keeps the lease alive for a sandbox whose caller does not hold it.
     pub(super) _lease: Option<super::EgressLease>,
 }
 
-/// Keeps a lease for as long as the sandbox is held.
+/// Keeps a lease for as long as the returned sandbox is held.
 pub(crate) fn hold_lease(inner: Arc<dyn Sandbox>, lease: super::EgressLease) -> Arc<dyn Sandbox> {
     Arc::new(EnvSandbox { inner, env: Vec::new(), _lease: Some(lease) })
 }
@@ -32,7 +32,7 @@ impl Sandbox for EnvSandbox {
 
     async fn exec(&self, exec: &ExecRequest, sink: &mut dyn OutputSink) -> Result<ExecExit, Error> {
         let mut exec = exec.clone();
-        // What the caller says counts more.
+        // Variables that the caller sets take precedence, because they come last.
         exec.env = self.env.iter().cloned().chain(exec.env).collect();
         self.inner.exec(&exec, sink).await
     }

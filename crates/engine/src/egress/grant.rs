@@ -1,4 +1,4 @@
-//! From profiles and secrets of the host to what a sandbox is lent: routes, stand-ins, and the variables that name them.
+//! Builds a sandbox's grant from the host's profiles and secrets: routes, phantoms, and the variables that name them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,19 +30,19 @@ use crate::host::HostContext;
 use crate::secret::ResolvedSecret;
 use crate::store::RunFolder;
 
-/// Where the bundle of certificates lies in the exchange.
+/// Name of the CA bundle in the exchange folder.
 const CA_BUNDLE_FILE: &str = "ca-certificates.crt";
 
-/// A secret that a person lends to requests to a host: `GITHUB_PAT=github.com`.
+/// A secret that the user grants to requests to one host: `GITHUB_PAT=github.com`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretGrant {
     pub secret: String,
     pub host: String,
 }
 
-/// A text that names no loan.
+/// A text that is not a valid `NAME=HOST` grant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` does not say which secret is lent to which host")]
+#[error("`{text}` does not say which secret to grant to which host")]
 pub struct SecretGrantError {
     text: String,
 }
@@ -68,33 +68,33 @@ impl std::str::FromStr for SecretGrant {
     }
 }
 
-/// When a sandbox has doors to the world.
+/// Decides when a sandbox gets egress listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EgressAvailability {
-    /// When its policy allows anything at all.
+    /// Only if its policy allows anything at all.
     AsNeeded,
     /// From its start, since its policy may change.
     Always,
 }
 
-/// What a sandbox asks of the egress proxy.
+/// What a sandbox requests from the egress proxy.
 #[derive(Debug)]
 pub struct EgressRequest {
     pub policy: Policy,
-    /// Profiles whose models can be reached from inside.
+    /// Profiles whose models are reachable from inside.
     pub profiles: Vec<PinnedProfile>,
     pub secrets: Vec<SecretGrant>,
-    /// What calls of the profiles' models are charged to.
+    /// The ledger that calls to the profiles' models are charged to.
     pub ledger: Ledger,
     pub availability: EgressAvailability,
-    /// Has an alarm raised when more than so many bytes were sent out.
+    /// Raises an alarm when more than this many bytes were sent out.
     pub alarm_after: Option<u64>,
-    /// Where traffic is written down for a sandbox that belongs to no run.
+    /// Where the traffic of a sandbox without a run is recorded.
     pub audit_folder: Option<RunFolder>,
 }
 
 impl From<Policy> for EgressRequest {
-    /// Asks for a policy and for nothing that is worth anything.
+    /// Requests a policy only, without credentials or models.
     fn from(policy: Policy) -> Self {
         Self {
             policy,
@@ -112,13 +112,13 @@ impl From<Policy> for EgressRequest {
 #[derive(Debug)]
 pub(crate) struct SandboxGrant {
     pub(crate) terms: ProxyGrant,
-    /// Variables for the secrets; those of models are known once the proxy has an address.
+    /// Variables for the secrets; those for models are known once the proxy has an address.
     secret_env: BTreeMap<String, String>,
     models: Vec<GrantedModel>,
     authority: Option<Arc<MitmCa>>,
 }
 
-/// The model of a profile that can be reached by the route of the same name.
+/// The model of a profile, reachable by the route of the same name.
 #[derive(Debug)]
 struct GrantedModel {
     profile: String,
@@ -127,40 +127,45 @@ struct GrantedModel {
     api: meter::RouteApi,
 }
 
-/// The way to the model of a profile, as a program inside is told of it.
+/// How a program inside the sandbox reaches the model of a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelAccess {
     pub profile: String,
     pub base_url: String,
-    /// The stand-in.
+    /// The phantom that the program sends as its key.
     pub phantom_key: String,
-    /// The name of the secret that it stands in for.
+    /// The name of the secret that the phantom represents.
     pub key_name: String,
     pub model: String,
     pub wire: ProviderProtocol,
 }
 
-/// Gathers what a sandbox is granted: the models of profiles by routes, secrets by host.
+/// Builds the grant of a sandbox: models of profiles by route, secrets by host.
 pub(crate) fn build_grant(host: &HostContext, sandbox: &str, request: &EgressRequest) -> Result<SandboxGrant, Error> {
-    let EgressRequest { policy, profiles, secrets: loans, availability, .. } = request;
+    let EgressRequest { policy, profiles, secrets: grants, availability, .. } = request;
     let (mut routes, mut env, mut models) = (Vec::new(), BTreeMap::new(), Vec::new());
     for profile in profiles {
         models.push(add_profile_routes(host, profile, &mut routes)?);
     }
     let mut credentials = Vec::new();
-    let mut names: Vec<&str> = loans.iter().map(|loan| loan.secret.as_str()).collect();
+    let mut names: Vec<&str> = grants.iter().map(|grant| grant.secret.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     for name in names {
-        let hosts: Vec<&str> = loans.iter().filter(|loan| loan.secret == name).map(|loan| loan.host.as_str()).collect();
-        let other = |loan: &&SecretGrant| loan.secret != name && hosts.contains(&loan.host.as_str());
-        if let Some(loan) = loans.iter().find(other) {
-            let why = format!("`{}` is lent to {} already, and a request carries one", loan.secret, loan.host);
+        let hosts: Vec<&str> =
+            grants.iter().filter(|grant| grant.secret == name).map(|grant| grant.host.as_str()).collect();
+        let other = |grant: &&SecretGrant| grant.secret != name && hosts.contains(&grant.host.as_str());
+        if let Some(grant) = grants.iter().find(other) {
+            let why = format!(
+                "`{}` is already granted to {}, and a request carries only one credential",
+                grant.secret, grant.host
+            );
             return Err(Error::Grant { what: name.to_owned(), why });
         }
         credentials.push(Arc::new(host_credential(host, name, &hosts, &mut env)?));
     }
-    // Wherever hosts may be reached, a rule about single requests may be among the rules, or join them later.
+    // Where hosts may be reached, the policy may contain a rule about single requests, now or later, and that needs a
+    // CA.
     let authority =
         (!credentials.is_empty() || policy.mode != PolicyMode::Deny || *availability == EgressAvailability::Always)
             .then(|| MitmCa::new(sandbox).map(Arc::new))
@@ -178,11 +183,11 @@ pub(crate) fn build_grant(host: &HostContext, sandbox: &str, request: &EgressReq
 }
 
 impl SandboxGrant {
-    /// Returns how programs inside reach the models of profiles, by a proxy at this address.
+    /// Returns how programs inside reach the models of profiles through a proxy at this address.
     pub(crate) fn model_access(&self, proxy_url: &str) -> Vec<ModelAccess> {
         let access = |granted: &GrantedModel| {
             let route = self.terms.routes.iter().find(|route| route.name() == granted.profile)?;
-            // A route that was there already has a phantom of its own.
+            // A route that existed before has its own phantom.
             let credential = route.credential();
             Some(ModelAccess {
                 profile: granted.profile.clone(),
@@ -196,12 +201,14 @@ impl SandboxGrant {
         self.models.iter().filter_map(access).collect()
     }
 
-    /// Returns the variables for the commands inside; the proxy's own are not among them.
+    /// Returns the variables for commands inside, without the proxy's own.
     fn env(&self, proxy_url: &str) -> BTreeMap<String, String> {
         let mut env = BTreeMap::new();
-        for (way, granted) in self.model_access(proxy_url).iter().zip(&self.models) {
-            // The first profile is the one that programs are told of; the others are reached by the names of their routes.
-            for (name, value) in provider_env(granted.api, &way.key_name, &way.base_url, &way.phantom_key, &way.model) {
+        for (access, granted) in self.model_access(proxy_url).iter().zip(&self.models) {
+            // Programs use the first profile by default; they reach the others by the names of their routes.
+            for (name, value) in
+                provider_env(granted.api, &access.key_name, &access.base_url, &access.phantom_key, &access.model)
+            {
                 env.entry(name.to_owned()).or_insert(value);
             }
         }
@@ -209,8 +216,8 @@ impl SandboxGrant {
         env
     }
 
-    /// Puts in what the sandbox has to have, and returns it with commands that are told of it. Where a sandbox has no
-    /// egress proxy there is nothing to tell, and nothing can be granted.
+    /// Writes the CA bundle into the sandbox and returns the sandbox with the grant's variables in every command. A
+    /// sandbox without an egress proxy gets no variables, and nothing can be granted to it.
     pub(crate) async fn install(
         &self,
         backend: &BackendCapabilities,
@@ -221,7 +228,7 @@ impl SandboxGrant {
             Some(url) => url,
             None if nothing_granted => return Ok(sandbox),
             None => {
-                let why = format!("backend `{}` has no door at which anything could be lent", backend.name);
+                let why = format!("backend `{}` has no egress proxy, so nothing can be granted", backend.name);
                 return Err(Error::Grant { what: sandbox.id().to_owned(), why });
             }
         };
@@ -272,14 +279,14 @@ fn add_profile_routes(
         if let Some(known) = routes.iter_mut().find(|known| known.name() == name) {
             let same = known.has_same_upstream(&route) && known.credential().map(|one| one.name()) == key.as_deref();
             if same && known.accepts_model(&endpoint.model, model) {
-                // Under the provider's name the first profile counts, which is the one that programs are told of.
+                // Under the provider's name the first profile counts, since programs use that one by default.
                 if name == profile.name || !known.has_model(&endpoint.model) {
                     *known = known.clone().with_model(&endpoint.model, model);
                 }
             } else if name == profile.name {
                 return Err(refuse(format!("another profile has the route `{name}`; use one of them at a time")));
             }
-            // Its provider's route leads elsewhere already; the one under its own name is enough.
+            // The provider's route already leads elsewhere; the route under the profile's own name is enough.
             continue;
         }
         route = route.with_model(&endpoint.model, model);
@@ -294,8 +301,8 @@ fn add_profile_routes(
     Ok(GrantedModel { profile: profile.name.clone(), model: endpoint.model, wire: endpoint.wire, api: wire })
 }
 
-/// What a call may come to. A wish is lowered to what the model can give where that is known; a call without one gets
-/// what the profile says.
+/// Returns the output limits of a call. A requested limit is lowered to the model's known maximum; a call without a
+/// limit gets the profile's.
 fn route_model(profile: &PinnedProfile) -> RouteModel {
     let most_output = profile.most_output.unwrap_or(MAX_OUTPUT_TOKENS);
     let usual_output = u64::from(profile.max_output_tokens).min(most_output);
@@ -319,7 +326,8 @@ fn route_credential(
     Ok(if subscription { made.for_subscription() } else { made })
 }
 
-/// Returns the variables by which programs find a route: those of the providers' own libraries and of known agents.
+/// Returns the variables that programs read to find a route: those of the providers' own libraries and of known
+/// agents.
 fn provider_env(
     wire: meter::RouteApi,
     key: &str,
@@ -346,7 +354,7 @@ fn provider_env(
             let mut all = vec![
                 ("ANTHROPIC_BASE_URL", url),
                 (key, phantom),
-                // It has no other way out, and must not wait for one.
+                // The agent has no other network access and must not wait for any.
                 ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".to_owned()),
                 ("DISABLE_AUTOUPDATER", "1".to_owned()),
             ];
@@ -367,8 +375,8 @@ fn provider_env(
     }
 }
 
-/// Refuses what must not be lent to hosts: a secret that could not be told from other text, and a subscription that is
-/// nobody else's to see.
+/// Refuses secrets that must not be granted to hosts: a secret too short to be told apart from other text, and a
+/// subscription, which only its own provider may see.
 pub fn check_grantable(found: &ResolvedSecret, hosts: &[&str]) -> Result<(), Error> {
     let name = found.name.clone();
     if is_too_short(found.secret.expose()) {
@@ -376,7 +384,7 @@ pub fn check_grantable(found: &ResolvedSecret, hosts: &[&str]) -> Result<(), Err
     }
     match hosts.iter().find(|host| found.kind == SecretKind::Oauth && **host != ANTHROPIC) {
         Some(host) => {
-            let why = format!("it is a subscription of Claude, which only {ANTHROPIC} may see, and not {host}");
+            let why = format!("it is a Claude subscription, which only {ANTHROPIC} may see, not {host}");
             Err(Error::Grant { what: name, why })
         }
         None => Ok(()),
@@ -398,7 +406,8 @@ fn host_credential(
         .map_err(|error| Error::Grant { what: name.to_owned(), why: error.to_string() })?;
     host.record_secret_use(&found.name);
     env.insert(found.name.clone(), made.phantom().to_owned());
-    // git asks for a password only after it was refused once, and there is nobody to ask: it is told beforehand.
+    // git asks for a password only after a first refusal, and nobody can answer the prompt: configure the header up
+    // front.
     let git = |host: &&&str| found.kind == SecretKind::GithubPat && !host.starts_with("api.");
     for host in hosts.iter().filter(git) {
         let n: usize = env.get("GIT_CONFIG_COUNT").and_then(|n| n.parse().ok()).unwrap_or(0);
@@ -426,7 +435,7 @@ mod tests {
             ("A B=x.io", None),
         ] {
             let got = text.parse::<SecretGrant>().ok();
-            assert_eq!(got.as_ref().map(|loan| (loan.secret.as_str(), loan.host.as_str())), want, "{text}");
+            assert_eq!(got.as_ref().map(|grant| (grant.secret.as_str(), grant.host.as_str())), want, "{text}");
         }
     }
 
@@ -447,12 +456,12 @@ mod tests {
                 SecretKind::Oauth,
                 "sk-ant-oat01-x",
                 &[ANTHROPIC, "x.io"],
-                Some("`K` cannot be lent to a sandbox: it is a sub"),
+                Some("`K` cannot be granted to a sandbox: it is a sub"),
             ),
         ] {
-            let told = check_grantable(&found(kind, value), hosts).err().map(|error| error.to_string());
-            assert_eq!(told.is_some(), want.is_some(), "{told:?}");
-            assert!(told.unwrap_or_default().starts_with(want.unwrap_or_default()));
+            let message = check_grantable(&found(kind, value), hosts).err().map(|error| error.to_string());
+            assert_eq!(message.is_some(), want.is_some(), "{message:?}");
+            assert!(message.unwrap_or_default().starts_with(want.unwrap_or_default()));
         }
     }
 
@@ -460,7 +469,7 @@ mod tests {
     fn longest_model_output() {
         for (own, known, most_output, usual_output) in [
             (2048, Some(128_000), 128_000, 2048),
-            // Nobody knows: a wish stands, unless it is none.
+            // Without a known maximum the requested limit stands, if there is one.
             (2048, None, MAX_OUTPUT_TOKENS, 2048),
             (128_000, Some(8192), 8192, 8192),
         ] {

@@ -1,4 +1,4 @@
-//! Who stands at the doors of the cages of this machine.
+//! Starts and supervises the egress proxies of this machine's sandboxes, one per sandbox.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -25,22 +25,22 @@ use crate::error::Error;
 use crate::secret::SecretStore;
 use crate::store::{RalphHome, RunFolder};
 
-/// The way out for all sandboxes of this machine.
+/// Serves the egress proxies of all sandboxes on this machine.
 #[derive(Debug)]
 pub struct EgressManager {
     home: RalphHome,
     secrets: SecretStore,
-    /// Knows every secret of the user. Asking for them can take a while, so it is done once.
+    /// Masks every secret of the user. Loading them can take a while, so it is done once.
     redactor: OnceLock<Redactor>,
     resolver: Arc<dyn EgressResolver>,
     limits: ProxyLimits,
-    /// Terms that were agreed on before a sandbox was made, by its name.
+    /// Grants agreed on before a sandbox was created, by sandbox name.
     leases: Mutex<HashMap<String, Arc<EgressLeaseState>>>,
-    /// The doors of runs that were opened and may not be closed yet.
+    /// Proxies of runs that were started and may not have stopped yet.
     run_proxies: Mutex<Vec<RunProxy>>,
 }
 
-/// Doors of a run. What may go on behind them outlives whoever kept them open, for a moment.
+/// The proxy of a run. Connections can outlive the handle that kept its listeners open for a moment.
 #[derive(Debug)]
 struct RunProxy {
     run: String,
@@ -48,7 +48,7 @@ struct RunProxy {
     end: ProxyShutdown,
 }
 
-/// Doors that stand open.
+/// A proxy whose listeners are open.
 #[derive(Debug)]
 struct ActiveProxy {
     guard: ProxyHandle,
@@ -61,29 +61,29 @@ impl Drop for ActiveProxy {
     }
 }
 
-/// What a sandbox was promised, and who keeps it at the moment.
+/// The grant of a sandbox and the proxy that serves it now.
 #[derive(Debug)]
 struct EgressLeaseState {
     terms: Mutex<ProxyGrant>,
     active: Mutex<Weak<ActiveProxy>>,
-    /// How often whoever served the doors has died.
+    /// How often the proxy has died.
     restarts: AtomicU64,
-    /// Where it is written down, for a sandbox that belongs to no run.
+    /// Where a sandbox without a run records its traffic.
     audit_folder: Option<RunFolder>,
-    /// What was refused and what raised an alarm, for a sandbox that has no run to tell it.
+    /// Refusals and alarms of a sandbox that has no run to report them.
     collected: Mutex<EgressEventCollector>,
-    /// Hosts that were refused, each once, for whoever wants to know what a command asked for.
+    /// Refused hosts, each once, for callers that want to know what a command tried to reach.
     refused_hosts: Mutex<BTreeSet<String>>,
 }
 
-/// Sorts what is heard: a program can be refused as often as it likes, and must not hide an alarm by that.
+/// Sorts egress events. A program can cause any number of refusals, and must not hide an alarm by doing so.
 #[derive(Debug)]
 struct EgressEventCollector {
     denials: DenialCounter,
     refusals: Vec<Event>,
-    /// Refusals beyond what is read.
+    /// Refusals beyond those kept.
     more: u64,
-    /// Of everything else there is one of a kind, and one for every tenfold.
+    /// One event per kind of everything else, and one for every power of ten.
     others: Vec<Event>,
 }
 
@@ -92,8 +92,8 @@ impl EgressEventCollector {
         Self { denials: DenialCounter::new(Redactor::new([])), refusals: Vec::new(), more: 0, others: Vec::new() }
     }
 
-    fn observe(&mut self, told: &EgressEvent) {
-        match self.denials.observe(told) {
+    fn observe(&mut self, event: &EgressEvent) {
+        match self.denials.observe(event) {
             Some(event @ Event::PolicyDenied { .. }) if self.refusals.len() < MAX_REFUSALS => self.refusals.push(event),
             Some(Event::PolicyDenied { .. }) => self.more += 1,
             Some(event) => self.others.push(event),
@@ -102,19 +102,19 @@ impl EgressEventCollector {
     }
 }
 
-/// What was heard of a sandbox.
+/// The egress events of a sandbox.
 #[derive(Debug, Default, PartialEq)]
 pub struct EgressReport {
     pub refusals: Vec<Event>,
-    /// How many refusals there were beyond these.
+    /// How many more refusals there were.
     pub more: u64,
-    /// Alarms, and what else is worth telling.
+    /// Alarms and other events worth reporting.
     pub others: Vec<Event>,
 }
 
-/// More refusals than this nobody reads.
+/// How many refusals are kept in full; more would not be read.
 const MAX_REFUSALS: usize = 20;
-/// How long doors may take to be closed.
+/// How long a proxy may take to close its listeners.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl EgressManager {
@@ -130,69 +130,69 @@ impl EgressManager {
         outside: Arc<dyn EgressResolver>,
         limits: ProxyLimits,
     ) -> Arc<Self> {
-        let (redactor, agreed, opened) = (OnceLock::new(), Mutex::default(), Mutex::default());
-        Arc::new(Self { home, secrets, redactor, resolver: outside, limits, leases: agreed, run_proxies: opened })
+        let (redactor, leases, run_proxies) = (OnceLock::new(), Mutex::default(), Mutex::default());
+        Arc::new(Self { home, secrets, redactor, resolver: outside, limits, leases, run_proxies })
     }
 
-    /// Agrees on the terms of a sandbox that is going to be made, for as long as the pass is held.
+    /// Registers the grant of a sandbox that is about to be created, for as long as the lease is held.
     pub fn lease(self: &Arc<Self>, sandbox: &str, terms: ProxyGrant) -> EgressLease {
         self.new_lease(sandbox, terms, None)
     }
 
-    /// As [`Self::lease`], for a sandbox that belongs to no run and has what leaves it written down in a folder that is
-    /// there.
+    /// As [`Self::lease`], for a sandbox without a run, whose traffic is recorded in an existing folder.
     pub fn lease_with_audit_folder(
         self: &Arc<Self>,
         sandbox: &str,
         terms: ProxyGrant,
-        paper: RunFolder,
+        audit_folder: RunFolder,
     ) -> EgressLease {
-        self.new_lease(sandbox, terms, Some(paper))
+        self.new_lease(sandbox, terms, Some(audit_folder))
     }
 
-    fn new_lease(self: &Arc<Self>, sandbox: &str, terms: ProxyGrant, paper: Option<RunFolder>) -> EgressLease {
-        let agreed = Arc::new(EgressLeaseState {
+    fn new_lease(self: &Arc<Self>, sandbox: &str, terms: ProxyGrant, audit_folder: Option<RunFolder>) -> EgressLease {
+        let state = Arc::new(EgressLeaseState {
             terms: Mutex::new(terms),
             active: Mutex::new(Weak::new()),
             restarts: AtomicU64::new(0),
-            audit_folder: paper,
+            audit_folder,
             collected: Mutex::new(EgressEventCollector::new()),
             refused_hosts: Mutex::default(),
         });
-        self.lock_leases().insert(sandbox.to_owned(), Arc::clone(&agreed));
-        EgressLease { egress: Arc::clone(self), sandbox: sandbox.to_owned(), state: agreed }
+        self.lock_leases().insert(sandbox.to_owned(), Arc::clone(&state));
+        EgressLease { egress: Arc::clone(self), sandbox: sandbox.to_owned(), state }
     }
 
-    /// Ends whoever serves the doors of a sandbox, as its death would: all is cut, and they are served anew.
+    /// Kills the proxy of a sandbox, as a crash would: every connection is cut, and the proxy restarts.
     pub fn kill_proxy(&self, sandbox: &str) {
-        let agreed = self.lock_leases().get(sandbox).cloned();
-        if let Some(standing) = agreed.and_then(|agreed| lock(&agreed.active).upgrade()) {
-            standing.guard.restart();
+        let lease = self.lock_leases().get(sandbox).cloned();
+        if let Some(proxy) = lease.and_then(|lease| lock(&lease.active).upgrade()) {
+            proxy.guard.restart();
         }
     }
 
-    /// Closes all doors of a run and waits until whatever came by them has been told. Cages that stand go on without.
+    /// Closes all listeners of a run and waits until everything that passed them is recorded. Running cages continue
+    /// without.
     pub async fn close_run(&self, run: &str) {
-        let of_run: Vec<RunProxy> = lock(&self.run_proxies).extract_if(.., |opened| opened.run == run).collect();
-        for RunProxy { active: standing, end, .. } in of_run {
+        let of_run: Vec<RunProxy> = lock(&self.run_proxies).extract_if(.., |proxy| proxy.run == run).collect();
+        for RunProxy { active: proxy, end, .. } in of_run {
             if timeout(CLOSE_TIMEOUT, end.stop_and_wait()).await.is_err() {
-                tracing::warn!(run, "the doors of a sandbox could not be closed in time");
+                tracing::warn!(run, "the egress proxy of a sandbox did not stop in time");
             }
-            if let Some(standing) = standing.upgrade() {
-                standing.observer.record_closed();
+            if let Some(proxy) = proxy.upgrade() {
+                proxy.observer.record_closed();
             }
         }
     }
 
-    /// As [`EgressLease::restarts`], for a sandbox by its name.
+    /// As [`EgressLease::restarts`], for a sandbox given by name.
     pub fn restarts(&self, sandbox: &str) -> u64 {
-        self.lock_leases().get(sandbox).map_or(0, |agreed| agreed.restarts.load(Ordering::Acquire))
+        self.lock_leases().get(sandbox).map_or(0, |lease| lease.restarts.load(Ordering::Acquire))
     }
 
-    /// Returns the hosts that a sandbox was refused since this was last asked.
+    /// Returns the hosts that the proxy refused to a sandbox since the last call.
     pub fn take_refused_hosts(&self, sandbox: &str) -> BTreeSet<String> {
-        let agreed = self.lock_leases().get(sandbox).cloned();
-        agreed.map(|agreed| std::mem::take(&mut *lock(&agreed.refused_hosts))).unwrap_or_default()
+        let lease = self.lock_leases().get(sandbox).cloned();
+        lease.map(|lease| std::mem::take(&mut *lock(&lease.refused_hosts))).unwrap_or_default()
     }
 
     fn redactor(&self) -> Redactor {
@@ -204,7 +204,7 @@ impl EgressManager {
     }
 }
 
-/// An agreement about one sandbox. Dropping it ends the agreement, and makes what was lent worthless.
+/// A lease for one sandbox. Dropping it ends the lease and revokes the granted credentials.
 #[derive(Debug)]
 pub struct EgressLease {
     egress: Arc<EgressManager>,
@@ -213,43 +213,42 @@ pub struct EgressLease {
 }
 
 impl EgressLease {
-    /// Returns every credential that was granted.
+    /// Returns every granted credential.
     pub fn credentials(&self) -> Vec<Arc<ProxyCredential>> {
         lock(&self.state.terms).all_credentials()
     }
 
-    /// Changes the policy, at once and for every cage that will stand over the sandbox.
+    /// Changes the policy, at once and for every later cage of the sandbox.
     pub fn set_policy(&self, policy: Policy) {
         lock(&self.state.terms).policy = policy.clone();
-        if let Some(standing) = lock(&self.state.active).upgrade() {
-            standing.guard.set_policy(policy);
+        if let Some(proxy) = lock(&self.state.active).upgrade() {
+            proxy.guard.set_policy(policy);
         }
     }
 
-    /// Returns what was refused and what raised an alarm since this was last asked.
+    /// Returns refusals and alarms since the last call.
     pub fn take_report(&self) -> EgressReport {
-        let mut heard = lock(&self.state.collected);
-        let (refusals, others) = (std::mem::take(&mut heard.refusals), std::mem::take(&mut heard.others));
-        EgressReport { refusals, more: std::mem::take(&mut heard.more), others }
+        let mut collected = lock(&self.state.collected);
+        let (refusals, others) = (std::mem::take(&mut collected.refusals), std::mem::take(&mut collected.others));
+        EgressReport { refusals, more: std::mem::take(&mut collected.more), others }
     }
 
-    /// Has the disk keep what was written down of a sandbox that belongs to no run; returns where it stands, if there is
-    /// anything.
+    /// Flushes the audit log of a sandbox without a run; returns its path if it has any records.
     pub fn flush_audit(&self) -> Result<Option<PathBuf>, Error> {
-        let Some(paper) = self.state.audit_folder.as_ref().filter(|paper| !is_audit_empty(paper)) else {
+        let Some(folder) = self.state.audit_folder.as_ref().filter(|folder| !is_audit_empty(folder)) else {
             return Ok(None);
         };
-        AuditLog::open(paper, self.egress.redactor())?.flush_and_head()?;
-        Ok(Some(crate::audit::path(paper)))
+        AuditLog::open(folder, self.egress.redactor())?.flush_and_head()?;
+        Ok(Some(crate::audit::path(folder)))
     }
 
-    /// As [`EgressManager::fail`], for this sandbox.
+    /// As [`EgressManager::kill_proxy`], for this sandbox.
     pub fn kill_proxy(&self) {
         self.egress.kill_proxy(&self.sandbox);
     }
 
-    /// Returns how often whoever served the doors has died: what was under way then was cut. It is counted before the
-    /// cut, so that whoever failed for it finds it counted.
+    /// Returns how often the proxy has died; connections open at that moment were cut. The count rises before the cut,
+    /// so that a caller that failed because of it sees it counted.
     pub fn restarts(&self) -> u64 {
         self.state.restarts.load(Ordering::Acquire)
     }
@@ -260,9 +259,9 @@ impl Drop for EgressLease {
         for credential in lock(&self.state.terms).all_credentials() {
             credential.revoke();
         }
-        if let Some(paper) = self.state.audit_folder.as_ref().filter(|paper| is_audit_empty(paper)) {
-            // If it stays, it stays empty.
-            let _ = std::fs::remove_dir_all(paper.path());
+        if let Some(folder) = self.state.audit_folder.as_ref().filter(|folder| is_audit_empty(folder)) {
+            // A folder that cannot be removed stays empty.
+            let _ = std::fs::remove_dir_all(folder.path());
         }
         let mut all = self.egress.lock_leases();
         if all.get(&self.sandbox).is_some_and(|known| Arc::ptr_eq(known, &self.state)) {
@@ -271,9 +270,9 @@ impl Drop for EgressLease {
     }
 }
 
-/// Says whether nothing was written down in a folder.
-fn is_audit_empty(paper: &RunFolder) -> bool {
-    !crate::audit::path(paper).metadata().is_ok_and(|file| file.len() > 0)
+/// Reports whether a folder has no audit records.
+fn is_audit_empty(folder: &RunFolder) -> bool {
+    !crate::audit::path(folder).metadata().is_ok_and(|file| file.len() > 0)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -281,11 +280,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl EgressServer for EgressManager {
-    fn serve(&self, sandbox: &str, labels: &BTreeMap<String, String>, doors: EgressSockets) -> io::Result<ServeGuard> {
-        let agreed = self.lock_leases().get(sandbox).cloned();
-        let mut terms = match &agreed {
-            Some(agreed) => lock(&agreed.terms).clone(),
-            // Without a policy that can be read nobody may pass: an empty one denies.
+    fn serve(
+        &self,
+        sandbox: &str,
+        labels: &BTreeMap<String, String>,
+        sockets: EgressSockets,
+    ) -> io::Result<ServeGuard> {
+        let lease = self.lock_leases().get(sandbox).cloned();
+        let mut terms = match &lease {
+            Some(lease) => lock(&lease.terms).clone(),
+            // Without a readable policy the proxy refuses everything: an empty policy denies.
             None => match labels.get(POLICY_LABEL) {
                 Some(text) => serde_json::from_str::<Policy>(text)?.into(),
                 None => Policy::default().into(),
@@ -295,95 +299,94 @@ impl EgressServer for EgressManager {
             labels.get(SandboxLabel::RUN).map(|run| self.home.run_folder(run)).filter(|folder| folder.path().is_dir());
         terms.run = folder.as_ref().map(RunFolder::id);
         let of_run = folder.is_some();
-        let folder = folder.or_else(|| agreed.as_ref().and_then(|agreed| agreed.audit_folder.clone()));
-        // What cannot be written down is not let out.
-        let book = folder
+        let folder = folder.or_else(|| lease.as_ref().and_then(|lease| lease.audit_folder.clone()));
+        // Traffic that cannot be recorded is not let out, so a failure here keeps the proxy closed.
+        let audit_log = folder
             .map(|folder| AuditLog::open(&folder, self.redactor()).map_err(|error| io::Error::other(error.to_string())))
             .transpose()?;
-        if let Some(book) = &book {
-            terms.outflow = book.outflow(&terms.outflow);
+        if let Some(audit_log) = &audit_log {
+            terms.outflow = audit_log.outflow(&terms.outflow);
         }
-        let told = AtomicBool::new(false);
-        let ears = Arc::new(AuditObserver {
+        let observer = Arc::new(AuditObserver {
             sandbox: sandbox.to_owned(),
-            audit_log: book,
+            audit_log,
             of_run,
-            lease: agreed.clone(),
-            has_records: told,
+            lease: lease.clone(),
+            has_records: AtomicBool::new(false),
         });
-        let EgressSockets { explicit, transparent, dns_udp, dns_tcp } = doors;
-        let doors = ListenerSockets { explicit, transparent, dns_udp, dns_tcp };
-        let (outside, notice) = (Arc::clone(&self.resolver), Arc::clone(&ears) as Arc<dyn EgressObserver>);
-        let guard = listen::serve_with_limits(self.limits, doors, terms, outside, notice)?;
+        let EgressSockets { explicit, transparent, dns_udp, dns_tcp } = sockets;
+        let sockets = ListenerSockets { explicit, transparent, dns_udp, dns_tcp };
+        let (resolver, events) = (Arc::clone(&self.resolver), Arc::clone(&observer) as Arc<dyn EgressObserver>);
+        let guard = listen::serve_with_limits(self.limits, sockets, terms, resolver, events)?;
         let end = guard.shutdown();
-        let standing = Arc::new(ActiveProxy { guard, observer: ears });
-        if let Some(agreed) = &agreed {
-            *lock(&agreed.active) = Arc::downgrade(&standing);
-            // The policy may have changed while the doors were opened.
-            let policy = lock(&agreed.terms).policy.clone();
-            standing.guard.set_policy(policy);
+        let proxy = Arc::new(ActiveProxy { guard, observer });
+        if let Some(lease) = &lease {
+            *lock(&lease.active) = Arc::downgrade(&proxy);
+            // The policy may have changed while the listeners were opened.
+            let policy = lock(&lease.terms).policy.clone();
+            proxy.guard.set_policy(policy);
         }
         if let Some(run) = labels.get(SandboxLabel::RUN) {
-            let mut opened = lock(&self.run_proxies);
-            opened.retain(|opened| !opened.end.is_stopped());
-            opened.push(RunProxy { run: run.clone(), active: Arc::downgrade(&standing), end });
+            let mut proxies = lock(&self.run_proxies);
+            proxies.retain(|proxy| !proxy.end.is_stopped());
+            proxies.push(RunProxy { run: run.clone(), active: Arc::downgrade(&proxy), end });
         }
-        Ok(ServeGuard::new(standing))
+        Ok(ServeGuard::new(proxy))
     }
 }
 
-/// Hears what happens at the doors of one cage.
+/// Records the egress events of one cage.
 #[derive(Debug)]
 struct AuditObserver {
     sandbox: String,
     audit_log: Option<Arc<AuditLog>>,
-    /// A run tells what is in the book.
+    /// The sandbox belongs to a run, which reports what is in the audit log.
     of_run: bool,
     lease: Option<Arc<EgressLeaseState>>,
-    /// Something was told, so its end is worth telling too.
+    /// Something was recorded, so the end is worth a record too.
     has_records: AtomicBool,
 }
 
 impl AuditObserver {
-    /// Says at the end that it is the end.
+    /// Records that the listeners were closed.
     fn record_closed(&self) {
-        if let Some(book) = self.audit_log.as_ref().filter(|_| self.has_records.swap(false, Ordering::Relaxed)) {
-            book.record_closed(&self.sandbox);
+        if let Some(audit_log) = self.audit_log.as_ref().filter(|_| self.has_records.swap(false, Ordering::Relaxed)) {
+            audit_log.record_closed(&self.sandbox);
         }
     }
 }
 
 impl EgressObserver for AuditObserver {
-    fn observe(&self, told: EgressEvent) {
-        tracing::debug!(sandbox = self.sandbox, ?told, "egress");
-        if let (EgressEvent::Decision(decided), Some(agreed)) = (&told, &self.lease)
+    fn observe(&self, event: EgressEvent) {
+        tracing::debug!(sandbox = self.sandbox, ?event, "egress");
+        if let (EgressEvent::Decision(decided), Some(lease)) = (&event, &self.lease)
             && is_refusal(decided)
         {
-            let mut refused = lock(&agreed.refused_hosts);
+            let mut refused = lock(&lease.refused_hosts);
             if refused.len() < MAX_REFUSALS {
                 refused.insert(decided.host.clone());
             }
         }
-        if let Some(book) = &self.audit_log {
+        if let Some(audit_log) = &self.audit_log {
             self.has_records.store(true, Ordering::Relaxed);
-            book.write(&self.sandbox, &told);
+            audit_log.write(&self.sandbox, &event);
         }
-        if let Some(agreed) = self.lease.as_ref().filter(|_| !self.of_run) {
-            lock(&agreed.collected).observe(&told);
+        if let Some(lease) = self.lease.as_ref().filter(|_| !self.of_run) {
+            lock(&lease.collected).observe(&event);
         }
     }
 
     fn listeners_failed(&self) {
-        if let Some(agreed) = &self.lease {
-            agreed.restarts.fetch_add(1, Ordering::AcqRel);
+        if let Some(lease) = &self.lease {
+            lease.restarts.fetch_add(1, Ordering::AcqRel);
         }
     }
 
     fn persist_call(&self, calling: EgressEvent) -> PersistFuture<'_> {
         tracing::debug!(sandbox = self.sandbox, ?calling, "egress");
-        let Some(book) = &self.audit_log else { return Box::pin(std::future::ready(Ok(()))) };
+        let Some(audit_log) = &self.audit_log else { return Box::pin(std::future::ready(Ok(()))) };
         self.has_records.store(true, Ordering::Relaxed);
-        Box::pin(AuditLog::persist_call(book, &self.sandbox, calling))
+        Box::pin(AuditLog::persist_call(audit_log, &self.sandbox, calling))
     }
 }
 
@@ -396,19 +399,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_hide_no_alarm() {
-        let mut hearing = EgressEventCollector::new();
+    fn refusals_do_not_hide_alarms() {
+        let mut collector = EgressEventCollector::new();
         for n in 0..30 {
             let (entry, host, why) =
                 (EgressEntry::Dns, format!("x{n}.evil.test"), DecisionReason::Mode(PolicyMode::Allowlist));
             let decided = EgressDecision { entry, host, port: 0, request: None, allowed: false, why, address: None };
-            hearing.observe(&EgressEvent::Decision(decided));
+            collector.observe(&EgressEvent::Decision(decided));
         }
         let (what, credential, host) = (AlarmKind::PhantomMisdirected, "KEY".to_owned(), "evil.test".to_owned());
-        hearing.observe(&EgressEvent::Alarm(EgressAlarm { what, credential, host, port: 80 }));
-        let text =
-            "alarm: a stand-in for a credential was sent to a host it is not for (`KEY`, evil.test:80)".to_owned();
-        assert_eq!(hearing.others, [Event::Log { level: EventLogLevel::Error, text }]);
-        assert_eq!((hearing.refusals.len(), hearing.more), (MAX_REFUSALS, 10));
+        collector.observe(&EgressEvent::Alarm(EgressAlarm { what, credential, host, port: 80 }));
+        let text = "alarm: a phantom credential was sent to a host it is not for (`KEY`, evil.test:80)".to_owned();
+        assert_eq!(collector.others, [Event::Log { level: EventLogLevel::Error, text }]);
+        assert_eq!((collector.refusals.len(), collector.more), (MAX_REFUSALS, 10));
     }
 }

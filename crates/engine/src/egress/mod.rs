@@ -1,5 +1,5 @@
-//! Puts the way out at the doors of sandboxes: with a policy, with what the sandbox is lent, and with a book in which
-//! everything is written down.
+//! Serves the egress proxy of sandboxes: with a policy, with the sandbox's grant, and with an audit log of everything
+//! that passes.
 
 mod ca_bundle;
 mod env_sandbox;
@@ -17,10 +17,11 @@ pub use grant::{EgressAvailability, EgressRequest, ModelAccess, SecretGrant, Sec
 pub(crate) use grant::{SandboxGrant, build_grant};
 pub use manager::{EgressLease, EgressManager, EgressReport};
 
-/// The label that tells a sandbox's policy to whoever stands at its doors.
+/// The label that carries a sandbox's policy to the process that serves its egress proxy.
 const POLICY_LABEL: &str = "ralph.policy";
 
-/// Returns which doors a policy needs, and labels the sandbox with it. A run that may talk to nobody has no doors.
+/// Returns the network a policy needs, and labels the sandbox with the policy. A policy that denies everything needs
+/// none.
 fn network_for_policy(policy: &Policy, labels: &mut BTreeMap<String, String>) -> SandboxNetwork {
     if policy.mode == PolicyMode::Deny {
         return SandboxNetwork::None;
@@ -30,10 +31,10 @@ fn network_for_policy(policy: &Policy, labels: &mut BTreeMap<String, String>) ->
     SandboxNetwork::Transparent
 }
 
-/// Returns which doors a sandbox on these terms needs.
+/// Returns the network a sandbox with this grant needs.
 pub(crate) fn network_for_grant(terms: &ProxyGrant, labels: &mut BTreeMap<String, String>) -> SandboxNetwork {
     match network_for_policy(&terms.policy, labels) {
-        // Whoever may reach nothing but a model needs to be told where it is, and nothing more.
+        // A sandbox that may reach only a model needs the proxy's address and nothing more.
         SandboxNetwork::None if !terms.routes.is_empty() => SandboxNetwork::Proxy,
         network => network,
     }

@@ -1,11 +1,11 @@
-//! Files that a tool runs or obeys by itself when a person opens, builds or pushes the repository.
+//! Recognises files that a tool runs or obeys by itself when the user opens, builds or pushes the repository.
 //!
-//! They are normal in a repository and rare in a task: a change is told to the person who reviews, never hidden.
-//! Build files that run only when asked (a `Makefile`, `build.rs`) are not here.
+//! They are normal in a repository and rare in a task: a change is reported to the reviewer, never hidden. Build files
+//! that run only on request (a `Makefile`, `build.rs`) are not here.
 
 /// Returns why a path counts as an auto-run file.
 pub(crate) fn autorun_reason(path: &str) -> Option<&'static str> {
-    // File systems of many reviewers do not tell upper from lower case.
+    // File systems of many reviewers are case-insensitive.
     let path = path.to_ascii_lowercase();
     let parts: Vec<&str> = path.split('/').collect();
     let name = parts.last().copied().unwrap_or_default();
@@ -89,7 +89,7 @@ const ROOT_PATHS: [(&str, &str); 4] = [
     (".mvn/extensions.xml", PACKAGE),
 ];
 
-/// True for a file name git would run if it lay in a hooks folder.
+/// Reports whether git would run a file of this name in a hooks folder.
 pub(crate) fn is_hook_name(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     HOOKS.contains(&name)

@@ -1,7 +1,8 @@
-//! The host-owned bare repository of a run: everything that goes into the sandbox or comes out of it passes here.
+//! Manages the host-owned bare repository of a run: everything that goes into the sandbox or comes out of it passes
+//! through it.
 //!
-//! It is made from nothing, has no remotes and no settings of anyone else, and no sandbox can write it. Judging what
-//! comes out is in `import`, sending it on in `publish`.
+//! It is created from nothing, has no remotes and no settings of anyone else, and no sandbox can write to it. Checking
+//! what comes out is in `import`, sending it on in `publish`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,12 +22,12 @@ pub struct BareRepo {
     pub(crate) format: ObjectFormat,
 }
 
-/// Whole histories are written once; large ones take their time.
+/// Whole histories are written once; large ones take time.
 const HISTORY_TIMEOUT: Duration = Duration::from_mins(20);
 const BASE_REF: &str = "refs/ralph/base";
 
 impl BareRepo {
-    /// Opens the repository at `path`, making it when it is not there yet; a half-made one is completed.
+    /// Opens the repository at `path`, creating it if missing; a half-created one is completed.
     pub async fn create(tool: &GitProgram, path: &Path, format: ObjectFormat) -> Result<Self, Error> {
         let odb = ObjectDb { tool: tool.clone(), git_dir: path.to_owned() };
         let call = tool.command("make a repository").args(["init", "--quiet", "--bare", "--template="]);
@@ -35,7 +36,7 @@ impl BareRepo {
         Ok(Self { odb, format })
     }
 
-    /// Opens a repository made before.
+    /// Opens an existing repository.
     pub async fn open(tool: &GitProgram, path: &Path) -> Result<Self, Error> {
         let odb = ObjectDb { tool: tool.clone(), git_dir: path.to_owned() };
         let done = odb.command("open a repository").args(["rev-parse", "--show-object-format"]).run().await?;
@@ -58,7 +59,7 @@ impl BareRepo {
 
     /// Copies the history of one commit out of the user's repository.
     ///
-    /// The user's objects are read as a second object store, so neither its config nor its hooks are ever looked at.
+    /// The user's objects are read as a second object store, so that neither its config nor its hooks are ever read.
     pub async fn seed_from(&self, user: &UserRepo, base: &Sha) -> Result<(), Error> {
         if self.odb.ref_at(BASE_REF).await?.as_ref() == Some(base) {
             return Ok(());
@@ -75,7 +76,8 @@ impl BareRepo {
         self.set_ref(BASE_REF, base).await
     }
 
-    /// A shallow clone says in one file where its history ends; without it the missing parents would be errors.
+    /// Copies the file in which a shallow clone records where its history ends; without it the missing parents would
+    /// be errors.
     fn copy_shallow(&self, common: &Path) -> Result<(), Error> {
         let (from, to) = (common.join("shallow"), self.path().join("shallow"));
         let text = std::fs::read_to_string(&from).map_err(|source| Error::Io { doing: "read", path: from, source })?;
@@ -84,7 +86,7 @@ impl BareRepo {
         std::fs::write(&to, text).map_err(|source| Error::Io { doing: "write", path: to, source })
     }
 
-    /// Returns where the history ends, when the user's clone was a shallow one.
+    /// Returns where the history ends, if the user's clone is shallow.
     pub fn shallow(&self) -> Result<Option<Vec<u8>>, Error> {
         let path = self.path().join("shallow");
         match std::fs::read(&path) {
@@ -94,7 +96,8 @@ impl BareRepo {
         }
     }
 
-    /// Makes the commit that adds the task file to the base; the base itself when it holds these very bytes.
+    /// Creates the commit that adds the task file to the base; returns the base itself if it already has the same
+    /// bytes.
     pub async fn commit_task_file(
         &self,
         base: &Sha,
@@ -110,7 +113,7 @@ impl BareRepo {
         self.commit_edits(base, &edits, &format!("ralph: add {path}"), stamp, trailers).await
     }
 
-    /// Commits edits on top of a commit by plumbing alone; returns the parent when they change nothing.
+    /// Commits edits on top of a commit using plumbing only; returns the parent if they change nothing.
     pub(crate) async fn commit_edits(
         &self,
         parent: &Sha,
@@ -124,7 +127,7 @@ impl BareRepo {
         call("read the base tree").args(["read-tree", parent.as_str()]).run_checked().await?;
         let mut info = Vec::new();
         for GitTreeEdit { path, entry } in edits {
-            // Removed first, so that a file may take the place of a folder and the other way round.
+            // Removed first, so that a file can replace a folder and the other way round.
             let null = "0".repeat(parent.as_str().len());
             info.extend(format!("0 {null}\t{path}\0").into_bytes());
             if let Some((mode, sha)) = entry {
@@ -158,12 +161,12 @@ impl BareRepo {
         Ok(())
     }
 
-    /// Keeps the state of an iteration as `refs/ralph/<run>/<n>`.
+    /// Stores the state of an iteration as `refs/ralph/<run>/<n>`.
     pub async fn set_iteration_ref(&self, run: &RunName, n: u32, sha: &Sha) -> Result<(), Error> {
         self.set_ref(&iteration_ref_name(run, n), sha).await
     }
 
-    /// Returns the kept state of an iteration.
+    /// Returns the stored state of an iteration.
     pub async fn iteration_commit(&self, run: &RunName, n: u32) -> Result<Option<Sha>, Error> {
         self.odb.ref_at(&iteration_ref_name(run, n)).await
     }
@@ -191,7 +194,7 @@ pub(crate) struct GitTreeEdit {
     pub(crate) entry: Option<(u32, Sha)>,
 }
 
-/// An index file of one operation, gone when it is over.
+/// A temporary index file, removed on drop.
 #[derive(Debug)]
 struct TempIndex(PathBuf);
 
@@ -205,7 +208,7 @@ impl TempIndex {
 
 impl Drop for TempIndex {
     fn drop(&mut self) {
-        // A file left behind costs space, nothing else.
+        // A leftover file only costs space.
         let _ = std::fs::remove_file(&self.0);
     }
 }

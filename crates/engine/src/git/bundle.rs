@@ -1,23 +1,24 @@
-//! The header of a bundle file: which commits it needs and which refs it offers. The pack behind it is not read here.
+//! Parses the header of a bundle file: which commits it needs and which refs it offers. The pack after it is not read
+//! here.
 
 use super::Sha;
 use super::validated_names::ObjectFormat;
 
-/// A header that was understood in full.
+/// A fully parsed header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BundleHeader {
     pub(crate) prerequisites: Vec<Sha>,
     pub(crate) refs: Vec<(Sha, String)>,
-    /// How many objects the pack says it holds.
+    /// The number of objects that the pack claims to hold.
     pub(crate) objects: u32,
-    /// Where the pack starts.
+    /// The offset of the pack.
     pub(crate) pack_at: u64,
 }
 
-/// A longer header is an attack: ours has a handful of lines.
+/// A longer header is an attack: ralph's own has a handful of lines.
 pub(crate) const HEADER_CAP: usize = 64 << 10;
 
-/// Reads the first bytes of a bundle; the error says what is wrong with it.
+/// Parses the first bytes of a bundle; the error says what is wrong with it.
 pub(crate) fn parse_header(bytes: &[u8], format: ObjectFormat) -> Result<BundleHeader, &'static str> {
     let (mut needs, mut refs) = (Vec::new(), Vec::new());
     let mut rest = bytes;
@@ -32,7 +33,7 @@ pub(crate) fn parse_header(bytes: &[u8], format: ObjectFormat) -> Result<BundleH
         Some(b"# v3 git bundle") => 3,
         _ => return Err("it is not a git bundle"),
     };
-    let mut said = ObjectFormat::Sha1;
+    let mut declared = ObjectFormat::Sha1;
     loop {
         let Some(line) = line() else { return Err("its header does not end") };
         if line.is_empty() {
@@ -40,7 +41,7 @@ pub(crate) fn parse_header(bytes: &[u8], format: ObjectFormat) -> Result<BundleH
         }
         let Ok(line) = std::str::from_utf8(line) else { return Err("its header is not text") };
         if let Some(capability) = line.strip_prefix('@').filter(|_| version == 3) {
-            said = capability
+            declared = capability
                 .strip_prefix("object-format=")
                 .and_then(ObjectFormat::parse)
                 .ok_or("it asks for an unknown capability")?;
@@ -53,7 +54,7 @@ pub(crate) fn parse_header(bytes: &[u8], format: ObjectFormat) -> Result<BundleH
             refs.push((sha, target.to_owned()));
         }
     }
-    if said != format {
+    if declared != format {
         return Err("it names objects with another hash");
     }
     let pack_at = bytes.len() - rest.len();

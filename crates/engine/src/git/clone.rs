@@ -1,4 +1,4 @@
-//! A task may name a repository that is not checked out here: it is cloned once into a folder of ours and kept up to date.
+//! Clones a repository that a task names and that is not checked out here, once, and keeps the clone up to date.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::{Error, GitAuth, GitRemote, UserRepo};
 
 const DOING: &str = "clone the repository";
 
-/// Large histories take their time.
+/// Large histories take time.
 const CLONE_TIMEOUT: Duration = Duration::from_hours(1);
 
 /// Returns a clone of a remote; its files are never checked out, because only its objects are read.
@@ -25,7 +25,7 @@ pub async fn clone(tool: &GitProgram, remote: &GitRemote, folder: &Path, auth: &
     let parent = folder.parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(parent).map_err(io("make a place for"))?;
     let new = folder.with_extension("new");
-    // What an earlier, interrupted clone left behind is of no use.
+    // Remains of an interrupted clone are of no use.
     let _ = std::fs::remove_dir_all(&new);
     let call = remote.allow_protocol(tool.command(DOING)).args([
         "clone",
@@ -35,14 +35,14 @@ pub async fn clone(tool: &GitProgram, remote: &GitRemote, folder: &Path, auth: &
         "--template=",
     ]);
     with_auth(call.arg("--").arg(remote.address()).arg(&new), auth).timeout(CLONE_TIMEOUT).run_checked().await?;
-    // A password in the address is for this one call and is not kept.
+    // A password in the address is used for this call only and not stored.
     let config = tool.command(DOING).git_dir(&new.join(".git")).args(["config", "remote.origin.url"]);
     config.arg(remote.display_url()).run_checked().await?;
     std::fs::rename(&new, folder).map_err(io("keep"))?;
     UserRepo::find(tool, folder).await
 }
 
-/// Tells whether two addresses mean the same repository, however they are spelled.
+/// Reports whether two addresses mean the same repository, regardless of spelling.
 pub fn same_address(one: &str, other: &str) -> bool {
     normalized_address(one) == normalized_address(other)
 }

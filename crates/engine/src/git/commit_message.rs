@@ -1,9 +1,9 @@
-//! Commit messages, who made a commit and when: plain data that gives the same commit twice.
+//! Composes commit messages, authors and dates: plain data, so that the same input gives the same commit.
 
 use ralph_core::event::CommitIdentity;
 use serde::{Deserialize, Serialize};
 
-/// Who and when of one commit.
+/// The author and date of one commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitStamp {
     pub identity: CommitIdentity,
@@ -41,7 +41,8 @@ impl CommitTrailer {
     }
 }
 
-/// Joins a message and its trailers; the message may be a model's, so it cannot end in lines that look like ours.
+/// Joins a message and its trailers. The message may come from a model, so lines that look like ralph's trailers are
+/// removed.
 pub(crate) fn compose_message(message: &str, trailers: &[CommitTrailer]) -> String {
     let ours = |line: &str| {
         trailers.iter().any(|trailer| {

@@ -1,4 +1,4 @@
-//! What can go wrong with git, and what to do about it.
+//! Defines git errors, their exit codes and hints.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,13 +16,13 @@ pub enum Error {
     Spawn { program: PathBuf, source: io::Error },
     #[error("could not {doing} `{}`", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error("git did not finish to {doing} within {after:?}")]
+    #[error("git took longer than {after:?} to {doing}")]
     TimedOut { doing: &'static str, after: Duration },
-    #[error("git printed more than {cap} bytes to {doing}")]
+    #[error("git printed more than {cap} bytes when asked to {doing}")]
     TooMuchOutput { doing: &'static str, cap: usize },
     #[error("git could not {doing} (exit {code}): {said}")]
     Failed { doing: &'static str, code: i32, said: String },
-    #[error("git answered in an unknown way when asked to {doing}")]
+    #[error("git returned unexpected output when asked to {doing}")]
     UnexpectedOutput { doing: &'static str },
     #[error("`{}` is not in a git work tree", path.display())]
     NotARepository { path: PathBuf },

@@ -1,4 +1,4 @@
-//! What a reviewer must know about commits that came out of a sandbox: judged change by change, in every commit and not
+//! Finds what a reviewer must know about commits from a sandbox: checked change by change, in every commit and not
 //! only in the end state, because history is pushed too. Pure: reading objects is in `import`.
 
 use std::collections::{HashMap, HashSet};
@@ -11,12 +11,12 @@ use super::raw_diff::{CommitChanges, GITLINK_MODE, PathChange, SYMLINK_MODE};
 use super::validated_names::is_dotgit;
 use super::{SecretScan, Sha};
 
-/// Something in the imported commits that is worth a look, or a stop.
+/// Something in the imported commits that is worth a look, or blocks the import.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ImportFinding {
-    /// The first commit it was seen in.
+    /// The first commit with this finding.
     pub commit: Sha,
-    /// Safe to print; empty for what is in a commit's own words.
+    /// Safe to print; empty for findings in a commit's message.
     pub path: String,
     #[serde(flatten)]
     pub kind: FindingKind,
@@ -27,41 +27,41 @@ pub struct ImportFinding {
 pub enum FindingKind {
     /// A symbolic link that may lead out of the tree.
     LinkOut { target: String },
-    /// A path the task or config protects.
+    /// A path that the task or config protects.
     Protected,
     /// A submodule or the file that describes them.
     Submodule,
-    /// A name some file system takes for `.git`: a stop.
+    /// A name that some file system takes for `.git`: blocks the import.
     DotGit,
-    /// A file some tool runs or obeys by itself.
+    /// A file that some tool runs or obeys by itself.
     AutoRun { why: String },
     /// An executable named like a git hook.
     HookName,
-    /// A file large enough to ask why, and too large to be searched for secrets.
+    /// A file large enough to question, and too large to be searched for secrets.
     LargeFile { bytes: u64 },
-    /// Text that looks like a credential: a stop.
+    /// Text that looks like a credential: blocks the import.
     Secret { what: String },
 }
 
 impl FindingKind {
-    /// True when nothing of the import may be kept.
+    /// Reports whether the finding forbids keeping anything of the import.
     pub fn is_blocking(&self) -> bool {
         matches!(self, Self::Secret { .. } | Self::DotGit)
     }
 }
 
-/// No link leads further; what is longer was never one.
+/// The longest link target: no link can be longer.
 const LINK_CAP: usize = 4096;
 
-/// What the judging needs to know about blobs.
+/// The blobs needed for the checks.
 #[derive(Debug, Default)]
 pub(crate) struct ImportedBlobs {
     pub(crate) sizes: HashMap<Sha, u64>,
-    /// Contents of those small enough to be read.
+    /// Contents of the blobs small enough to be read.
     pub(crate) contents: HashMap<Sha, Vec<u8>>,
 }
 
-/// Judges every change of every commit; at most `max` findings, stops before all others.
+/// Checks every change of every commit; returns at most `max` findings, blocking ones first.
 pub(crate) fn inspect_commits(
     commits: &[CommitChanges],
     blobs: &ImportedBlobs,
@@ -72,7 +72,7 @@ pub(crate) fn inspect_commits(
 ) -> Vec<ImportFinding> {
     let mut seen = HashSet::new();
     let mut findings = Vec::new();
-    // A blob is searched once for each version it replaced: the same pair gives the same answer.
+    // A blob is searched once for each version it replaced: the same pair gives the same result.
     let mut searched: HashMap<(Option<Sha>, Sha), Option<String>> = HashMap::new();
     for commit in commits {
         let mut add = |path: &str, kind: FindingKind| {
@@ -159,9 +159,9 @@ fn check_content(change: &PathChange, blobs: &ImportedBlobs, large: u64, add: &m
     }
 }
 
-/// True unless a link provably stays in the tree.
+/// Reports whether a link may leave the tree: true unless it provably stays inside.
 ///
-/// `..` behind a name is never taken as proof: that name may be a link itself, and then its parent is elsewhere.
+/// `..` after a name is never taken as proof: that name may itself be a link, and then its parent is elsewhere.
 pub(crate) fn leaves_tree(path: &str, target: &str) -> bool {
     if target.is_empty() || target.starts_with('/') || target.contains(['\\', '\0']) || target.get(1..2) == Some(":") {
         return true;
@@ -188,7 +188,7 @@ fn is_gitmodules(path: &str) -> bool {
     matches!(name.as_str(), ".gitmodules" | "gitmod~1")
 }
 
-/// Returns the lines of `new` that `old` does not have: what was there before is not this run's doing.
+/// Returns the lines of `new` that `old` does not have: earlier lines are not this run's doing.
 fn added_lines(old: &[u8], new: &[u8]) -> Vec<u8> {
     let known: HashSet<&[u8]> = old.split(|byte| *byte == b'\n').collect();
     let mut added = Vec::new();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn judged() {
+    fn changes_are_checked() {
         let file = 0o100_644;
         let secret = || FindingKind::Secret { what: "a key".to_owned() };
         let large = "x".repeat(41);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_searched_and_stops_come_first() {
+    fn messages_are_searched_and_blocking_findings_come_first() {
         let change = PathChange { old: None, new: Some((SYMLINK_MODE, sha('9'))), path: "unread".to_owned() };
         let commit =
             CommitChanges { sha: sha('c'), parents: vec![], metadata: b"use sk-live".to_vec(), changes: vec![change] };

@@ -1,8 +1,8 @@
-//! Taking work out of the cage: one bundle file in, one branch of the run's own repository out, or nothing at all.
+//! Imports work from the sandbox: one bundle file in, one branch of the run's own repository out, or nothing at all.
 //!
-//! Objects first go into a quarantine folder beside the repository, where git checks them strictly and we judge every new
-//! commit; only then the pack is moved in and the branch is set. A crash at any point leaves the repository as it was or
-//! as it would be after a second import of the same file.
+//! Objects first go into a quarantine folder beside the repository, where git checks them strictly and ralph checks
+//! every new commit; only then is the pack moved in and the branch set. A crash at any point leaves the repository as
+//! it was or as it would be after a second import of the same file.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -19,10 +19,10 @@ use super::raw_diff::{self, CommitChanges, GITLINK_MODE};
 use super::subprocess::{GitCommand, GitInput, GitOverflow, quoted_alternate};
 use super::{BareRepo, Error, ImportFinding, RunBranch, RunName, Sha};
 
-/// Says what secret-shaped text bytes hold, if any.
+/// Returns which secret-shaped text the bytes contain, if any.
 pub type SecretScan<'a> = &'a (dyn Fn(&[u8]) -> Option<String> + Sync);
 
-/// What an import may cost the host.
+/// Limits on what an import may cost the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImportLimits {
     pub bundle_bytes: u64,
@@ -30,10 +30,10 @@ pub struct ImportLimits {
     pub commits: u32,
     /// Files above this size are findings and are not searched for secrets.
     pub large_file: u64,
-    /// All new file contents together, unpacked.
+    /// The total of all new file contents, unpacked.
     pub unpacked_bytes: u64,
     pub findings: usize,
-    /// For each step of it.
+    /// The timeout of each step.
     pub time: Duration,
 }
 
@@ -51,13 +51,13 @@ impl Default for ImportLimits {
     }
 }
 
-/// What became of a bundle.
+/// The outcome of an import.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "import", rename_all = "kebab-case")]
 pub enum ImportOutcome {
     /// The branch now points to `sha`.
     Kept { sha: Sha, commits: u32, findings: Vec<ImportFinding> },
-    /// Nothing of it was kept.
+    /// Nothing of the bundle was kept.
     Refused { why: ImportRefusal, findings: Vec<ImportFinding> },
 }
 
@@ -89,13 +89,13 @@ impl ImportRefusal {
     }
 }
 
-/// What an import is held against.
+/// The rules an import is checked against.
 #[derive(Clone, Copy)]
 pub struct ImportRules<'a> {
     pub branch: &'a RunBranch,
-    /// Commits behind this one are known; all others are judged.
+    /// Commits reachable from this one are known; all others are checked.
     pub base: &'a Sha,
-    /// The run and iteration to keep the state under, in the same step that sets the branch.
+    /// The run and iteration whose ref is set in the same step as the branch.
     pub iteration_ref: Option<(&'a RunName, u32)>,
     pub protected: &'a GlobSet,
     pub secrets: SecretScan<'a>,
@@ -108,7 +108,7 @@ impl std::fmt::Debug for ImportRules<'_> {
     }
 }
 
-/// Either a refusal to hand back or an error to report.
+/// Either a refusal to return or an error to report.
 enum ImportFailure {
     Refused(ImportRefusal, Vec<ImportFinding>),
     Error(Error),
@@ -127,7 +127,7 @@ impl From<ImportRefusal> for ImportFailure {
 }
 
 impl BareRepo {
-    /// Judges a bundle made in the sandbox and, when nothing stops it, points the run's branch to its commit.
+    /// Checks a bundle from the sandbox and, if nothing blocks it, points the run's branch to its commit.
     pub async fn import(&self, bundle: &Path, rules: ImportRules<'_>) -> Result<ImportOutcome, Error> {
         match self.try_import(bundle, rules).await {
             Ok((sha, commits, findings)) => Ok(ImportOutcome::Kept { sha, commits, findings }),
@@ -185,17 +185,17 @@ impl BareRepo {
         Ok((sha, count, findings))
     }
 
-    /// Removes what killed processes left behind. Only for whoever holds the run: nobody else imports then.
+    /// Removes leftovers of killed processes. Only for the holder of the run's lock: no other process imports then.
     pub(crate) fn remove_leftovers(&self) {
         let ours = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("incoming-");
         for entry in std::fs::read_dir(self.path().join("objects")).into_iter().flatten().flatten().filter(ours) {
-            // It costs space, nothing else; the next resume tries again.
+            // A leftover only costs space; the next resume tries again.
             let _ = std::fs::remove_dir_all(entry.path());
         }
         remove_locks(self.path());
     }
 
-    /// Reads the header and leaves the file standing at its pack.
+    /// Reads the header and leaves the file positioned at its pack.
     fn open_bundle(&self, path: &Path, rules: ImportRules<'_>) -> Result<(std::fs::File, Sha), ImportFailure> {
         let limits = rules.limits;
         let io = |doing| move |source| ImportFailure::Error(Error::Io { doing, path: path.to_owned(), source });
@@ -227,7 +227,7 @@ impl BareRepo {
     }
 }
 
-/// A folder objects wait in until they are judged; gone when dropped.
+/// A folder that holds objects until they are checked; removed on drop.
 #[derive(Debug)]
 struct ObjectQuarantine<'a> {
     bare: &'a BareRepo,
@@ -241,7 +241,7 @@ impl<'a> ObjectQuarantine<'a> {
             let path = objects.clone();
             move |source| Error::Io { doing, path, source }
         };
-        // On the same file system as the repository, so that moving in is a rename.
+        // On the same file system as the repository, so that moving the pack in is a rename.
         let folder =
             tempfile::Builder::new().prefix("incoming-").tempdir_in(&objects).map_err(io("make a folder in"))?;
         std::fs::create_dir(folder.path().join("pack")).map_err(io("make a folder in"))?;
@@ -251,7 +251,7 @@ impl<'a> ObjectQuarantine<'a> {
     fn command(&self, doing: &'static str) -> GitCommand<'a> {
         let objects = self.bare.path().join("objects");
         let call = self.bare.command(doing).env("GIT_OBJECT_DIRECTORY", self.folder.path());
-        // One allocation over this is a bomb, not a source file.
+        // A single allocation above this is a bomb, not a source file.
         call.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted_alternate(&objects)).env("GIT_ALLOC_LIMIT", "512m")
     }
 
@@ -272,7 +272,7 @@ impl<'a> ObjectQuarantine<'a> {
         Ok(commits)
     }
 
-    /// Reads sizes of all changed blobs and contents of the small ones.
+    /// Reads the sizes of all changed blobs and the contents of small ones.
     async fn blobs(&self, commits: &[CommitChanges], limits: ImportLimits) -> Result<ImportedBlobs, ImportFailure> {
         let sides = commits.iter().flat_map(|commit| &commit.changes).flat_map(|change| [&change.old, &change.new]);
         let wanted: BTreeSet<&Sha> =
@@ -281,7 +281,7 @@ impl<'a> ObjectQuarantine<'a> {
             return Ok(ImportedBlobs::default());
         }
         let names = raw_diff::terminated_list(wanted.into_iter().map(Sha::as_str), '\n');
-        // Most imports are small and need one start of git; only a large one is measured first.
+        // Most imports are small and need one git process; only a large one is measured first.
         let mut blobs = match self.contents(names.clone(), SMALL_IMPORT_BYTES, GitOverflow::Cut, limits).await? {
             Some(contents) => ImportedBlobs {
                 sizes: contents.iter().map(|(sha, content)| (sha.clone(), content.len() as u64)).collect(),
@@ -324,7 +324,7 @@ impl<'a> ObjectQuarantine<'a> {
         Ok(ImportedBlobs { sizes, contents })
     }
 
-    /// Reads whole blobs; `None` when they are more than the cap.
+    /// Reads whole blobs; `None` if they exceed the cap.
     async fn contents(
         &self,
         names: String,
@@ -350,7 +350,7 @@ impl<'a> ObjectQuarantine<'a> {
         Ok(Some(contents))
     }
 
-    /// Moves the pack into the repository, its index last: a pack without one does not exist for git.
+    /// Moves the pack into the repository, its index last: for git a pack without an index does not exist.
     fn release(self) -> Result<(), Error> {
         let from = self.folder.path().join("pack");
         let to = self.bare.path().join("objects/pack");
@@ -374,7 +374,8 @@ impl<'a> ObjectQuarantine<'a> {
     }
 }
 
-/// Removes old locks below a folder; a fresh one may be held by a git process that outlived its ralph and is about to end.
+/// Removes old locks below a folder; a recent one may belong to a git process that outlived its ralph and is about to
+/// end.
 fn remove_locks(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(meta) = entry.metadata() else { continue };
@@ -384,7 +385,7 @@ fn remove_locks(folder: &Path) {
         } else if path.extension().is_some_and(|end| end == "lock")
             && meta.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > STALE_LOCK_AGE))
         {
-            // Whoever needs the place says that it is locked.
+            // A lock that stays makes the next git command report it.
             let _ = std::fs::remove_file(&path);
         }
     }

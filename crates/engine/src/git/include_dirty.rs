@@ -1,7 +1,7 @@
-//! `--include-dirty`: the tracked changes of the user's checkout as one commit of the run.
+//! Implements `--include-dirty`: commits the tracked changes of the user's checkout as one commit of the run.
 //!
 //! Files are stored as git would store them (line ends, encodings), but no filter program is started: a file that
-//! attributes send through one (git-lfs for example) is left out and named. Untracked files never go in.
+//! attributes send through one (git-lfs for example) is left out and reported. Untracked files are never included.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -11,7 +11,7 @@ use super::raw_diff::{SYMLINK_MODE, lossy, terminated_list};
 use super::user_repo::StatusEntryKind;
 use super::{BareRepo, Error, Sha, UserRepo};
 
-/// The commit that holds the changes, and what it does not hold.
+/// The commit with the changes, and what it leaves out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirtyCommit {
     pub sha: Sha,
@@ -19,7 +19,7 @@ pub struct DirtyCommit {
     pub skipped: Vec<SkippedDirtyFile>,
 }
 
-/// A changed file that was not taken.
+/// A changed file that was left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedDirtyFile {
     pub path: String,
@@ -40,7 +40,7 @@ impl BareRepo {
         trailers: &[CommitTrailer],
     ) -> Result<DirtyCommit, Error> {
         let status = user.status().await?;
-        let mut left_out = Vec::new();
+        let mut skipped = Vec::new();
         let mut edits = Vec::new();
         let mut files = Vec::new();
         for entry in status.entries {
@@ -57,22 +57,22 @@ impl BareRepo {
                     edits.push(GitTreeEdit { path, entry: Some((SYMLINK_MODE, sha)) });
                 }
                 DirtyPath::Missing => edits.push(GitTreeEdit { path, entry: None }),
-                DirtyPath::Unsupported(why) => left_out.push(SkippedDirtyFile { path, why }),
+                DirtyPath::Unsupported(why) => skipped.push(SkippedDirtyFile { path, why }),
             }
         }
         let filtered = filtered_paths(user, &files).await?;
         let (out, files): (Vec<_>, Vec<_>) = files.into_iter().partition(|(path, _)| filtered.contains(path));
-        left_out.extend(
+        skipped.extend(
             out.into_iter().map(|(path, _)| SkippedDirtyFile { path, why: "a filter program would have to read it" }),
         );
         edits.extend(self.store_files(user, &files).await?);
         let taken = edits.iter().map(|edit| edit.path.clone()).collect();
         let message = "ralph: include uncommitted changes";
         let sha = self.commit_edits(parent, &edits, message, stamp, trailers).await?;
-        Ok(DirtyCommit { sha, included: taken, skipped: left_out })
+        Ok(DirtyCommit { sha, included: taken, skipped })
     }
 
-    /// Stores files of the user's work tree in one call; their attributes decide on line ends, no filter runs.
+    /// Stores files of the user's work tree in one call; their attributes decide line ends, and no filter runs.
     async fn store_files(&self, user: &UserRepo, files: &[(String, u32)]) -> Result<Vec<GitTreeEdit>, Error> {
         const DOING: &str = "store uncommitted files";
         if files.is_empty() {
@@ -130,7 +130,7 @@ fn inspect_path(user: &UserRepo, path: &str, submodule: bool, conflict: bool) ->
     DirtyPath::File { mode: if meta.permissions().mode() & 0o111 == 0 { 0o100_644 } else { 0o100_755 } }
 }
 
-/// Returns those whose attributes name a filter.
+/// Returns the paths whose attributes name a filter.
 async fn filtered_paths(user: &UserRepo, files: &[(String, u32)]) -> Result<Vec<String>, Error> {
     const DOING: &str = "read attributes";
     if files.is_empty() {

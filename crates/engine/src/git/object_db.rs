@@ -1,5 +1,5 @@
-//! Reading commits, trees and files of a host repository by their names: no index, no work tree, no filters, no
-//! external diff. Works on the user's repository and on a run's own alike.
+//! Reads commits, trees and files of a host repository by name: no index, no work tree, no filters, no external diff.
+//! Works on the user's repository and on a run's own alike.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::subprocess::{GitCommand, GitOverflow, GitProgram};
 use super::validated_names::tree_path;
 use super::{CommitStamp, Error, Sha};
 
-/// Where receipts are kept beside their commits.
+/// The notes ref that holds receipts beside their commits.
 const NOTES_REF: &str = "refs/notes/ralph";
 
 /// The objects of one repository.
@@ -20,7 +20,7 @@ pub struct ObjectDb {
     pub(crate) git_dir: PathBuf,
 }
 
-/// How much of a diff is wanted.
+/// Limits the size of a diff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiffLimits {
     pub bytes: usize,
@@ -33,7 +33,7 @@ impl Default for DiffLimits {
     }
 }
 
-/// A diff as text; `cut` when there was more of it.
+/// A diff as text; `cut` if there was more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiffText {
     pub bytes: Vec<u8>,
@@ -81,7 +81,7 @@ impl ObjectDb {
         self.tool.command(doing).git_dir(&self.git_dir)
     }
 
-    /// Returns the commit a name stands for.
+    /// Returns the commit that a name resolves to.
     pub async fn resolve_commit(&self, name: &str) -> Result<Option<Sha>, Error> {
         let call = self.command("resolve a name").args(["rev-parse", "--verify", "--quiet", "--end-of-options"]);
         let done = call.arg(format!("{name}^{{commit}}")).run().await?;
@@ -156,13 +156,13 @@ impl ObjectDb {
         call.text().await?.parse().map_err(|_| Error::UnexpectedOutput { doing: DOING })
     }
 
-    /// True when `old` is in the history of `new`; a commit that is not here is in no history.
+    /// Reports whether `old` is in the history of `new`; a commit that is not here is in no history.
     pub async fn is_ancestor(&self, old: &Sha, new: &Sha) -> Result<bool, Error> {
         let call = self.command("compare histories").args(["merge-base", "--is-ancestor", old.as_str(), new.as_str()]);
         Ok(call.run().await?.code == 0)
     }
 
-    /// Attaches bytes to a commit under `refs/notes/ralph`, in place of what was there.
+    /// Attaches bytes to a commit under `refs/notes/ralph`, replacing an earlier note.
     pub async fn set_note(&self, sha: &Sha, bytes: &[u8], stamp: &CommitStamp) -> Result<(), Error> {
         let call = self.command("store a note").args(["hash-object", "-w", "--no-filters", "--stdin"]);
         let blob = Sha::parse(&call.bytes(bytes).text().await?)?;
@@ -183,7 +183,7 @@ impl ObjectDb {
         Ok(Some(done.stdout))
     }
 
-    /// Lists branches, local and remote, by the names people use.
+    /// Lists branches, local and remote, by their short names.
     pub async fn branches(&self) -> Result<Vec<String>, Error> {
         let call =
             self.command("list branches").args(["for-each-ref", "--format=%(refname)", "refs/heads", "refs/remotes"]);
@@ -197,7 +197,7 @@ impl ObjectDb {
         Ok(text.lines().filter_map(short).collect())
     }
 
-    /// Returns what a full ref name points to.
+    /// Returns the target of a full ref name.
     pub async fn ref_at(&self, name: &str) -> Result<Option<Sha>, Error> {
         let call = self.command("read a ref").args(["rev-parse", "--verify", "--quiet", "--end-of-options", name]);
         let done = call.run().await?;
@@ -218,7 +218,7 @@ fn log_entry(record: &[u8]) -> Option<CommitLogEntry> {
     let text = lossy(record);
     let mut lines = text.splitn(4, '\n');
     let sha = Sha::parse(lines.next()?).ok()?;
-    // A commit may claim any time at all; one that is no time is shown as the epoch.
+    // A commit may claim any time; an invalid one is shown as the epoch.
     let seconds = lines.next()?.parse().unwrap_or(0);
     let at = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
     Some(CommitLogEntry { sha, at, author: lines.next()?.to_owned(), subject: lines.next()?.trim_end().to_owned() })

@@ -1,4 +1,4 @@
-//! Sending a judged commit on: to the user's remote, or into the user's repository when it has none.
+//! Sends a checked commit on: to the user's remote, or into the user's repository if it has none.
 //!
 //! Only `refs/heads/ralph/…`, only from the run's own repository, only an exact commit, never by force.
 
@@ -12,10 +12,10 @@ use super::subprocess::{GitCommand, UserGitConfig};
 use super::user_repo::without_credentials;
 use super::{BareRepo, Error, RunBranch, Sha, UserRepo};
 
-/// Where a branch is pushed to: one transport, known before git starts.
+/// The destination of a push: one transport, known before git starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitRemote {
-    /// Kept as a secret because it may hold one.
+    /// Held as a secret because it may contain one.
     address: Secret,
     protocol: &'static str,
 }
@@ -56,23 +56,23 @@ impl GitRemote {
         if scp { made("ssh") } else { Err(refuse("a path must be absolute")) }
     }
 
-    /// Returns the address as git takes it; it may hold a password.
+    /// Returns the address as git takes it; it may contain a password.
     pub(crate) fn address(&self) -> &str {
         self.address.expose()
     }
 
-    /// Allows a call exactly the protocol of this remote.
+    /// Allows a call only the protocol of this remote.
     pub(crate) fn allow_protocol<'a>(&self, call: GitCommand<'a>) -> GitCommand<'a> {
         call.config(format!("protocol.{}.allow", self.protocol), "always")
     }
 
-    /// Returns the address for people: no user name, no password.
+    /// Returns the address for display: no user name, no password.
     pub fn display_url(&self) -> String {
         without_credentials(self.address.expose())
     }
 }
 
-/// What a push authenticates with.
+/// The credentials of a push.
 #[derive(Debug, Clone)]
 pub enum GitAuth {
     /// Nothing: a path, or an open server.
@@ -83,7 +83,7 @@ pub enum GitAuth {
     User { home: PathBuf, ssh_agent: Option<PathBuf> },
 }
 
-/// What a push or publish found.
+/// The outcome of a push or publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PushOutcome {
@@ -93,7 +93,7 @@ pub enum PushOutcome {
 }
 
 impl BareRepo {
-    /// Pushes exactly this commit as the run's branch; doing it twice is the same as once.
+    /// Pushes exactly this commit as the run's branch; repeating it has no further effect.
     pub async fn push(
         &self,
         remote: &GitRemote,
@@ -104,7 +104,7 @@ impl BareRepo {
         self.push_replacing(remote, branch, sha, None, auth).await
     }
 
-    /// Pushes, and may replace what this run itself pushed last; commits of anyone else are never lost.
+    /// Pushes, and may replace the commit that this run pushed last; commits of anyone else are never lost.
     pub async fn push_replacing(
         &self,
         remote: &GitRemote,
@@ -136,7 +136,7 @@ impl BareRepo {
                 "*" => Ok(PushOutcome::New),
                 " " | "+" => Ok(PushOutcome::Forward),
                 "=" => Ok(PushOutcome::AlreadyThere),
-                // A push of a ralph that was killed may have come in between.
+                // A push of a killed ralph process may have arrived in between.
                 _ if self.remote_has(remote, &full, sha, auth).await => Ok(PushOutcome::AlreadyThere),
                 _ if summary.starts_with("[rejected]") => Err(Error::NotFastForward { branch }),
                 _ => Err(Error::RemoteRefused { branch, reason: ralph_core::text::strip_control(summary) }),
@@ -149,13 +149,13 @@ impl BareRepo {
         })
     }
 
-    /// Tells whether the remote's ref points to a commit; when it does not say, it does not.
+    /// Reports whether the remote's ref points to a commit; false if the remote does not answer.
     async fn remote_has(&self, remote: &GitRemote, full: &str, sha: &Sha, auth: &GitAuth) -> bool {
         let call = self.command("ask the remote").args(["ls-remote", "--quiet", "--refs", "--"]);
         let call = call.arg(remote.address.expose()).arg(full);
         let call = call.config(format!("protocol.{}.allow", remote.protocol), "always");
-        let said = with_auth(call, auth).timeout(Duration::from_mins(1)).text().await.unwrap_or_default();
-        said.split_once('\t').is_some_and(|(found, name)| found == sha.as_str() && name == full)
+        let listing = with_auth(call, auth).timeout(Duration::from_mins(1)).text().await.unwrap_or_default();
+        listing.split_once('\t').is_some_and(|(found, name)| found == sha.as_str() && name == full)
     }
 
     /// Makes the run's branch a branch of the user's repository, by a fetch there that touches nothing else.
@@ -163,7 +163,7 @@ impl BareRepo {
         self.publish_replacing(user, branch, sha, None).await
     }
 
-    /// Publishes, and may replace what this run itself published last.
+    /// Publishes, and may replace the commit that this run published last.
     pub async fn publish_replacing(
         &self,
         user: &UserRepo,
@@ -188,13 +188,14 @@ impl BareRepo {
             user.odb.command(DOING).args(["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-prune"]);
         let call = call.args(["--no-auto-maintenance", "--no-recurse-submodules", "--refmap="]);
         let call = call.args(["--no-show-forced-updates", "--"]);
-        // What was there is the run's own or an ancestor: both were looked at just now.
+        // The previous commit is the run's own or an ancestor: both were checked just now.
         let call = call.arg(self.path()).arg(format!("+{sha}:{full}"));
-        // The longest rewrite rule wins, and this one is as long as the path: none of the user's can bend it.
+        // The longest rewrite rule wins, and this one is as long as the path: none of the user's rules can redirect
+        // it.
         let path = self.path().display();
         let call = call.config(format!("url.{path}.insteadOf"), path.to_string());
         let done = call.config("protocol.file.allow", "always").timeout(Duration::from_mins(10)).run().await?;
-        // What counts is where the branch is: a ralph that was killed may have put it there while we tried.
+        // Only the branch counts: a killed ralph process may have set it during this attempt.
         if user.odb.ref_at(&full).await?.as_ref() != Some(sha) {
             return Err(match done.code {
                 0 => Error::UnexpectedOutput { doing: DOING },
@@ -220,8 +221,8 @@ pub(crate) fn with_auth<'a>(call: GitCommand<'a>, auth: &GitAuth) -> GitCommand<
     }
 }
 
-fn without_secrets(said: &str, address: &str) -> String {
-    said.replace(address, &without_credentials(address))
+fn without_secrets(stderr: &str, address: &str) -> String {
+    stderr.replace(address, &without_credentials(address))
 }
 
 fn base64(bytes: &[u8]) -> String {

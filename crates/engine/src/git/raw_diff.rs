@@ -1,4 +1,4 @@
-//! Reads what git prints with `-z`: raw changes, line counts, tree listings. Nothing here trusts that it is well formed.
+//! Parses git's `-z` output: raw changes, line counts, tree listings. Nothing here assumes that it is well formed.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,11 +21,11 @@ pub struct FileDiffStat {
     pub removed: Option<u64>,
 }
 
-/// The mode git gives a symbolic link, and a submodule.
+/// The modes that git gives to symbolic links and submodules.
 pub(crate) const SYMLINK_MODE: u32 = 0o120_000;
 pub(crate) const GITLINK_MODE: u32 = 0o160_000;
 
-/// Reads `:mode mode sha sha S` without its path.
+/// Parses `:mode mode sha sha S` without its path.
 pub(crate) fn parse_change(meta: &[u8], path: &[u8]) -> Option<PathChange> {
     let meta = std::str::from_utf8(meta).ok()?.strip_prefix(':')?;
     let mut parts = meta.split(' ');
@@ -40,26 +40,26 @@ pub(crate) fn parse_change(meta: &[u8], path: &[u8]) -> Option<PathChange> {
 /// The changes and line counts of one comparison.
 pub(crate) type TreeDiff = (Vec<PathChange>, Vec<FileDiffStat>);
 
-/// Reads the output of `diff-tree -r -z --raw --numstat`; `None` when it is not that.
+/// Parses the output of `diff-tree -r -z --raw --numstat`; `None` if it is not that.
 pub(crate) fn parse_diff(bytes: &[u8]) -> Option<TreeDiff> {
     parse_sections(bytes, GitOutputEnd::Whole)?.into_iter().next()
 }
 
-/// Whether text was read to its end or may stop anywhere.
+/// Whether output was read to its end or may stop anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GitOutputEnd {
     Whole,
     Cut,
 }
 
-/// Reads several comparisons with a `#` token between them; there is always a first one.
+/// Parses several comparisons with a `#` token between them; there is always a first one.
 pub(crate) fn parse_sections(bytes: &[u8], ending: GitOutputEnd) -> Option<Vec<TreeDiff>> {
     let bytes = match ending {
         GitOutputEnd::Whole => bytes,
         GitOutputEnd::Cut => bytes.get(..bytes.iter().rposition(|byte| *byte == 0).map_or(0, |at| at + 1))?,
     };
     let mut sections = vec![TreeDiff::default()];
-    // What follows the last NUL is nothing.
+    // Nothing follows the last NUL.
     let mut tokens = bytes.strip_suffix(b"\0").unwrap_or(bytes).split(|byte| *byte == 0);
     while let Some(token) = tokens.next() {
         let last = sections.last_mut()?;
@@ -88,7 +88,7 @@ fn parse_stat(token: &[u8]) -> Option<FileDiffStat> {
     Some(FileDiffStat { path: lossy(parts.next()?), added, removed })
 }
 
-/// One commit with what it changed, as `log -z --raw` prints it.
+/// One commit and its changes, as `log -z --raw` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommitChanges {
     pub(crate) sha: Sha,
@@ -98,7 +98,7 @@ pub(crate) struct CommitChanges {
     pub(crate) changes: Vec<PathChange>,
 }
 
-/// What to ask `log` for, so that [`commits`] can read it.
+/// The `log` format that [`parse_log`] reads.
 pub(crate) const LOG_FORMAT: &str = "--format=%H%x00%P%x00%an <%ae>%n%cn <%ce>%n%B%x00";
 
 pub(crate) fn parse_log(bytes: &[u8]) -> Option<Vec<CommitChanges>> {
@@ -117,13 +117,13 @@ pub(crate) fn parse_log(bytes: &[u8]) -> Option<Vec<CommitChanges>> {
         let sha = Sha::parse(std::str::from_utf8(token).ok()?).ok()?;
         let parents = std::str::from_utf8(tokens.next()?).ok()?;
         let parents = parents.split_whitespace().map(|parent| Sha::parse(parent).ok()).collect::<Option<Vec<_>>>()?;
-        let words = tokens.next()?.to_vec();
-        commits.push(CommitChanges { sha, parents, metadata: words, changes: Vec::new() });
+        let metadata = tokens.next()?.to_vec();
+        commits.push(CommitChanges { sha, parents, metadata, changes: Vec::new() });
     }
     Some(commits)
 }
 
-/// Writes one item after the other, each with its end: what git reads as a list.
+/// Joins items with a terminator after each: the list format that git reads.
 pub(crate) fn terminated_list<'a>(items: impl IntoIterator<Item = &'a str>, end: char) -> String {
     items.into_iter().fold(String::new(), |mut text, item| {
         text.push_str(item);

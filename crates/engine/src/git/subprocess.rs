@@ -1,5 +1,6 @@
-//! The one way the host starts `git`: arguments only, an environment built from nothing, and settings that win over every
-//! config file, so that no repository can make it run a program. What is asked of git is not here.
+//! Starts every `git` process of the host: arguments only, an environment built from nothing, and settings that win
+//! over every config file, so that no repository can make it run a program. The individual git operations are not
+//! here.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -15,10 +16,10 @@ use tokio::process::{Child, Command};
 
 use super::Error;
 
-/// Older ones do not read settings from the environment, which everything here rests on.
+/// Older versions do not read settings from the environment, which everything here relies on.
 pub(crate) const MIN_GIT_VERSION: &str = "2.34";
 
-/// The host's `git` program and where it finds its helpers.
+/// The host's `git` program and its `PATH` for helpers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitProgram {
     program: PathBuf,
@@ -26,24 +27,24 @@ pub struct GitProgram {
 }
 
 impl GitProgram {
-    /// Returns where git was found.
+    /// Returns the path of the git program.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Finds `git` on a `PATH` value; entries that are not absolute are left out, they would mean "wherever we stand".
+    /// Finds `git` on a `PATH` value; relative entries are skipped, because they would mean the current directory.
     pub async fn find(path: &OsStr) -> Result<Self, Error> {
         let folders: Vec<PathBuf> = std::env::split_paths(path).filter(|folder| folder.is_absolute()).collect();
         let program = folders.iter().map(|folder| folder.join("git")).find(|file| is_program(file));
         let program = program.ok_or(Error::Missing)?;
         let path = std::env::join_paths(&folders).map_err(|_| Error::Missing)?;
         let tool = Self { program, path };
-        let said = tool.command("tell its version").arg("version").text().await?;
+        let output = tool.command("report its version").arg("version").text().await?;
         let number = |text: &str| -> Option<(u32, u32)> {
             let mut parts = text.split('.');
             Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
         };
-        let found = said.split_whitespace().nth(2).unwrap_or("?").to_owned();
+        let found = output.split_whitespace().nth(2).unwrap_or("?").to_owned();
         if number(&found) < number(MIN_GIT_VERSION) {
             return Err(Error::TooOld { found, need: MIN_GIT_VERSION });
         }
@@ -67,16 +68,16 @@ impl GitProgram {
     }
 }
 
-/// What git reads on its standard input.
+/// The standard input of git.
 #[derive(Debug)]
 pub(crate) enum GitInput {
     Empty,
     Bytes(Vec<u8>),
-    /// From where the file stands, without passing through us.
+    /// From the file's current position, without passing through ralph.
     File(std::fs::File),
 }
 
-/// What happens when git prints more than the cap.
+/// What happens if git prints more than the cap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GitOverflow {
     Fail,
@@ -90,7 +91,7 @@ pub(crate) enum UserGitConfig {
     Read,
 }
 
-/// One start of git.
+/// One invocation of git.
 #[derive(Debug)]
 pub(crate) struct GitCommand<'a> {
     tool: &'a GitProgram,
@@ -106,7 +107,7 @@ pub(crate) struct GitCommand<'a> {
     user_config: UserGitConfig,
 }
 
-/// How it ended, and what it printed.
+/// The exit code and output of git.
 #[derive(Debug)]
 pub(crate) struct GitOutput {
     pub(crate) code: i32,
@@ -126,7 +127,7 @@ impl GitOutput {
     }
 }
 
-/// Settings every call has; what a call needs more is added behind them, and the last one wins.
+/// Settings of every call; a call's own settings follow them, and the last one wins.
 const SETTINGS: [(&str, &str); 36] = [
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
@@ -141,7 +142,7 @@ const SETTINGS: [(&str, &str); 36] = [
     ("core.protectNTFS", "true"),
     ("core.bigFileThreshold", "16m"),
     ("core.alternateRefsCommand", "true"),
-    // A git process of a ralph that was killed may still be at work on the same ref.
+    // A git process of a killed ralph may still be working on the same ref.
     ("core.filesRefLockTimeout", "5000"),
     ("credential.helper", ""),
     ("protocol.allow", "never"),
@@ -160,7 +161,7 @@ const SETTINGS: [(&str, &str); 36] = [
     ("maintenance.auto", "false"),
     ("init.templateDir", ""),
     ("safe.bareRepository", "explicit"),
-    // Ownership guards against programs named in a stranger's config; none of those are started here.
+    // The ownership check protects against programs named in a stranger's config; none of those are started here.
     ("safe.directory", "*"),
     ("commit.gpgSign", "false"),
     ("tag.gpgSign", "false"),
@@ -200,7 +201,7 @@ impl GitCommand<'_> {
         self.env("GIT_DIR", path)
     }
 
-    /// Where git stands: `/` unless it must read a work tree, which only ever is the user's.
+    /// Sets git's working directory: `/` unless it must read a work tree, which is only ever the user's.
     pub(crate) fn current_dir(mut self, path: &Path) -> Self {
         path.clone_into(&mut self.folder);
         self
@@ -245,7 +246,7 @@ impl GitCommand<'_> {
         self
     }
 
-    /// Runs to the end and hands back whatever the exit code was.
+    /// Runs to the end and returns the output whatever the exit code was.
     pub(crate) async fn run(self) -> Result<GitOutput, Error> {
         let (doing, cap, over, timeout) = (self.doing, self.cap, self.overflow, self.timeout);
         let program = self.tool.program.clone();
@@ -263,7 +264,7 @@ impl GitCommand<'_> {
         Ok(done)
     }
 
-    /// Runs to the end and takes any exit code but 0 for a failure.
+    /// Runs to the end and treats any exit code but 0 as a failure.
     pub(crate) async fn run_checked(self) -> Result<GitOutput, Error> {
         let doing = self.doing;
         let done = self.run().await?;
@@ -286,7 +287,7 @@ impl GitCommand<'_> {
             UserGitConfig::Hidden => {
                 command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_SYSTEM", "/dev/null");
                 command.env("GIT_CONFIG_GLOBAL", "/dev/null");
-                // Beats `core.sshCommand` of any config.
+                // Overrides `core.sshCommand` of any config.
                 command.env("GIT_SSH_COMMAND", "false");
             }
             UserGitConfig::Read => (),
@@ -313,7 +314,7 @@ impl GitCommand<'_> {
     }
 }
 
-/// A child that leads its own process group; the whole group ends when this is dropped before it has.
+/// A child that leads its own process group; dropping this kills the whole group if it still runs.
 #[derive(Debug)]
 struct GitProcessGroup {
     child: Child,
@@ -332,7 +333,7 @@ impl GitProcessGroup {
         let stderr = self.child.stderr.take();
         let feed = async {
             if let Some(mut stdin) = stdin {
-                // A child that ends before it has read everything says why by its exit code.
+                // A child that ends before it has read everything reports the reason by its exit code.
                 let _ = stdin.write_all(&input).await;
             }
         };
@@ -347,7 +348,7 @@ impl GitProcessGroup {
         let (stdout, cut) = out?;
         let status = self.child.wait().await?;
         self.leader = None;
-        // A signal has no code: shells and we call it 128 + n.
+        // A signal has no exit code: shells and ralph use 128 + n.
         let code = status
             .code()
             .unwrap_or_else(|| 128 + std::os::unix::process::ExitStatusExt::signal(&status).unwrap_or_default());
@@ -356,7 +357,7 @@ impl GitProcessGroup {
 
     fn kill(&self) {
         if let Some(leader) = self.leader {
-            // It may have ended by itself meanwhile.
+            // The process may have ended by itself meanwhile.
             let _ = kill_process_group(leader, Signal::KILL);
         }
     }
@@ -368,7 +369,7 @@ impl Drop for GitProcessGroup {
     }
 }
 
-/// Reads up to the cap; true when there was more.
+/// Reads up to the cap; true if there was more.
 async fn read_capped(from: Option<impl AsyncRead + Unpin>, cap: usize) -> io::Result<(Vec<u8>, bool)> {
     let mut kept = Vec::new();
     let Some(from) = from else { return Ok((kept, false)) };
@@ -379,7 +380,7 @@ async fn read_capped(from: Option<impl AsyncRead + Unpin>, cap: usize) -> io::Re
     Ok((kept, cut))
 }
 
-/// Reads everything, keeps the last `cap` bytes or so.
+/// Reads everything and keeps about the last `cap` bytes.
 async fn read_tail(from: Option<impl AsyncRead + Unpin>, cap: usize) -> io::Result<Vec<u8>> {
     let mut kept = Vec::new();
     let Some(mut from) = from else { return Ok(kept) };
@@ -400,7 +401,8 @@ fn is_program(file: &Path) -> bool {
     std::fs::metadata(file).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// Writes a path for `GIT_ALTERNATE_OBJECT_DIRECTORIES`, where a colon separates and a leading quote means quoting.
+/// Quotes a path for `GIT_ALTERNATE_OBJECT_DIRECTORIES`, where a colon separates paths and a leading quote means
+/// quoting.
 pub(crate) fn quoted_alternate(path: &Path) -> OsString {
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     let bytes = path.as_os_str().as_bytes();
@@ -432,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_gives_up_ends_the_whole_group() {
+    async fn cancelling_kills_the_whole_process_group() {
         let (folder, tool) = tool("sh -c 'echo ready > \"$PIPE\"; exec sleep 600 >> \"$PIPE\"' & wait");
         let fifo = folder.path().join("fifo");
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
@@ -447,14 +449,14 @@ mod tests {
             read = reader.read_exact(&mut ready) => assert_eq!(read.unwrap(), 6),
         }
         drop(holder);
-        // The end of the pipe comes when nobody holds its other side: the grandchild is gone.
+        // The pipe ends when its last writer closes it: the grandchild is gone.
         let mut rest = Vec::new();
         reader.read_to_end(&mut rest).await.unwrap();
         assert_eq!(rest, b"");
     }
 
     #[tokio::test]
-    async fn time_is_limited() {
+    async fn a_command_times_out() {
         let (_folder, tool) = tool("exec sleep 600");
         let done = tool.command("wait").timeout(Duration::from_millis(1)).run().await.map(|done| done.code);
         assert!(matches!(done, Err(Error::TimedOut { doing: "wait", .. })), "{done:?}");
@@ -470,7 +472,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_environment_is_ours_alone() {
+    async fn the_environment_is_not_inherited() {
         let (_folder, tool) = tool("env; pwd");
         let text = tool.command("look").config("a.b", "c").text().await.unwrap();
         assert!(!text.contains("CARGO"), "{text}");

@@ -1,4 +1,4 @@
-//! The two ways between a run's own repository and its sandbox: a commit in, new commits out.
+//! Moves commits between a run's own repository and its sandbox: one commit in, new commits out.
 
 use std::path::Path;
 
@@ -17,39 +17,39 @@ use super::{
     RunBranch, RunName, Sha,
 };
 
-/// What came out of a sandbox.
+/// The commits imported from a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ImportedWork {
-    /// `None` where nothing was taken.
+    /// `None` if nothing was imported.
     pub(crate) sha: Option<Sha>,
     pub(crate) commits: u32,
     pub(crate) findings: Vec<ReviewFinding>,
-    /// The branch no longer contains the commit the run started from: nothing of it can ever be handed over.
+    /// The branch no longer contains the commit the run started from: nothing of it can ever be published.
     pub(crate) base_missing: bool,
-    /// Protected paths that are not in the commit as they were at the start.
+    /// Protected paths that differ from the start in the imported commit.
     pub(crate) protected: Vec<String>,
 }
 
-/// How large a diff may be that is shown to a person.
+/// The largest diff shown to the user.
 const DIFF_CAP: usize = 32 << 20;
 
-/// How large a file may be of which a part is pinned.
+/// The largest file with a pinned part.
 const PINNED_FILE_CAP: usize = 4 << 20;
 
-/// So much of where a link leads is told.
+/// How much of a link's target is shown.
 const TARGET_SHOWN: usize = 200;
 
-/// Returns who and when of a commit made now.
+/// Returns the author and date of a commit made now.
 pub(crate) fn stamp(identity: &CommitIdentity) -> CommitStamp {
     CommitStamp { identity: identity.clone(), at: Timestamp::now() }
 }
 
-/// Returns the trailers that tie a commit to its run.
+/// Returns the trailers that link a commit to its run.
 pub(crate) fn trailers(run: &str, n: u32) -> [CommitTrailer; 2] {
     [CommitTrailer::new("Ralph-Run", run), CommitTrailer::new("Ralph-Iteration", n.to_string())]
 }
 
-/// Puts a commit into a sandbox as the run's branch.
+/// Seeds a sandbox with a commit as the run's branch.
 pub(crate) async fn seed_sandbox(
     sandbox: &dyn Sandbox,
     bare: &BareRepo,
@@ -72,8 +72,8 @@ pub(crate) async fn seed_sandbox(
     Ok(())
 }
 
-/// Takes the commits of a sandbox out into the run's own repository and judges them.
-#[expect(clippy::too_many_arguments, reason = "both ends of the way and what it is held against")]
+/// Imports the commits of a sandbox into the run's own repository and checks them.
+#[expect(clippy::too_many_arguments, reason = "source, destination and the rules of the import")]
 pub(crate) async fn import_from_sandbox(
     sandbox: &dyn Sandbox,
     bare: &BareRepo,
@@ -95,7 +95,7 @@ pub(crate) async fn import_from_sandbox(
                 let commits = bare.odb().commit_count(start, &sha).await?;
                 let mut findings: Vec<ReviewFinding> =
                     findings.iter().map(|finding| describe_finding(finding, redactor)).collect();
-                // What the clone says of itself is not believed: the commit is compared with the start on the host.
+                // The clone's own claims are not trusted: the commit is compared with the start on the host.
                 let changed = bare.odb().changed_paths(start, &sha).await?.into_iter().map(|change| change.path);
                 let changed: Vec<String> = changed.filter(|path| *path != started.task_path).collect();
                 let mut hit: Vec<String> = changed.iter().filter(|path| protected.is_match(path)).cloned().collect();
@@ -113,25 +113,25 @@ pub(crate) async fn import_from_sandbox(
                 }));
                 return Ok(ImportedWork { sha: Some(sha), commits, findings, base_missing: false, protected: hit });
             }
-            // History was rewritten inside: everything since the start is judged anew.
+            // History was rewritten inside: everything since the start is checked again.
             ImportOutcome::Refused { why: ImportRefusal::NotDescended, .. } if base != *start => base = start.clone(),
             ImportOutcome::Refused { why, findings } => {
-                let mut told: Vec<ReviewFinding> =
+                let mut reported: Vec<ReviewFinding> =
                     findings.iter().map(|finding| describe_finding(finding, redactor)).collect();
-                if !told.iter().any(|finding| finding.stop) {
-                    told.push(ReviewFinding {
+                if !reported.iter().any(|finding| finding.stop) {
+                    reported.push(ReviewFinding {
                         rule: "refused".to_owned(),
                         path: String::new(),
                         detail: redacted(&why.to_string(), redactor),
                         stop: true,
                     });
                 }
-                let astray = why == ImportRefusal::NotDescended;
+                let base_missing = why == ImportRefusal::NotDescended;
                 return Ok(ImportedWork {
                     sha: None,
                     commits: 0,
-                    findings: told,
-                    base_missing: astray,
+                    findings: reported,
+                    base_missing,
                     protected: Vec::new(),
                 });
             }
@@ -145,7 +145,7 @@ fn command_reading<'a>(started: &'a RunStart, path: &str) -> Option<&'a str> {
     ralph_core::proof::command_reads(command, path).then(|| ralph_core::text::first_line(command, 80))
 }
 
-#[expect(clippy::too_many_arguments, reason = "both ends of the way and what it is held against")]
+#[expect(clippy::too_many_arguments, reason = "source, destination and the rules of the import")]
 async fn import_bundle(
     sandbox: &dyn Sandbox,
     bare: &BareRepo,
@@ -175,7 +175,7 @@ async fn import_bundle(
             )
             .await
         }
-        // The agent may have deleted its branch or broken its repository: that is a refusal, not our failure.
+        // The agent may have deleted its branch or damaged its repository: that is a refusal, not an error of ralph.
         Err(Error::SandboxScript { said, .. }) => {
             Ok(ImportOutcome::Refused { why: ImportRefusal::Unreadable { why: said }, findings: Vec::new() })
         }
@@ -189,11 +189,12 @@ async fn import_bundle(
     outcome
 }
 
-/// Puts a finding into words that may be printed and kept: names in the tree are the model's own, and may hold anything.
+/// Describes a finding in text that may be printed and stored: names in the tree come from the model and may contain
+/// anything.
 fn describe_finding(finding: &ImportFinding, redactor: &Redactor) -> ReviewFinding {
     let (rule, detail) = match &finding.kind {
         FindingKind::LinkOut { target } => {
-            // Cut last, or half a secret could be left.
+            // Cut last, otherwise half a secret could remain.
             let target = redacted(target, redactor);
             ("link-out", format!("a link that may leave the tree: {}", head(&target, TARGET_SHOWN)))
         }
@@ -215,12 +216,12 @@ fn describe_finding(finding: &ImportFinding, redactor: &Redactor) -> ReviewFindi
     }
 }
 
-/// Masks what is left when everything is gone that could hide a secret from the search.
+/// Removes control characters, which could hide a secret from the search, and then masks secrets.
 fn redacted(text: &str, redactor: &Redactor) -> String {
     redactor.redact(&strip_control(text)).into_owned()
 }
 
-/// Compiles globs; `dir` and `dir/` protect what is below them too.
+/// Compiles globs; `dir` and `dir/` also protect everything below them.
 pub(crate) fn globs<'a>(patterns: impl Iterator<Item = &'a String>) -> GlobSet {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
@@ -235,11 +236,11 @@ pub(crate) fn globs<'a>(patterns: impl Iterator<Item = &'a String>) -> GlobSet {
 }
 
 fn remove(path: &Path) {
-    // What stays is overwritten or refused by the next step, which then says so.
+    // A file that stays is overwritten or refused by the next step, which then reports it.
     let _ = std::fs::remove_file(path);
 }
 
-/// Returns the commits a diff of a run goes between: the whole run, or one iteration.
+/// Returns the two commits that a diff of a run compares: for the whole run, or for one iteration.
 pub async fn diff_range(
     tool: &GitProgram,
     folder: &crate::store::RunFolder,
@@ -261,7 +262,7 @@ pub async fn diff_range(
     Ok(Some((place.start.to_string(), to.to_string())))
 }
 
-/// Returns the difference of two commits of a run.
+/// Returns the diff of two commits of a run.
 pub async fn diff(tool: &GitProgram, folder: &crate::store::RunFolder, from: &str, to: &str) -> Result<String, Error> {
     let bare = BareRepo::open(tool, &folder.bare_path()).await?;
     let caps = DiffLimits { bytes: DIFF_CAP, ..DiffLimits::default() };
@@ -273,7 +274,7 @@ pub async fn diff(tool: &GitProgram, folder: &crate::store::RunFolder, from: &st
     Ok(text)
 }
 
-/// Returns the lines per file between two commits of a run.
+/// Returns the changed lines per file between two commits of a run.
 pub async fn diffstat(
     tool: &GitProgram,
     folder: &crate::store::RunFolder,
@@ -294,22 +295,22 @@ mod tests {
     fn check(path: &str, kind: FindingKind, want: (&str, &str)) {
         let redactor = Redactor::new([("KEY".to_owned(), Secret::new("planted-value"))]);
         let finding = ImportFinding { commit: Sha::parse(&"c".repeat(40)).unwrap(), path: path.to_owned(), kind };
-        let told = describe_finding(&finding, &redactor);
-        assert_eq!((told.path.as_str(), told.detail.as_str()), want);
+        let described = describe_finding(&finding, &redactor);
+        assert_eq!((described.path.as_str(), described.detail.as_str()), want);
     }
 
     #[test]
-    fn findings_hold_no_secret() {
+    fn findings_contain_no_secret() {
         let secret = || FindingKind::Secret { what: "KEY".to_owned() };
-        let told = "what looks like a credential (KEY)";
-        check("a/b.txt", secret(), ("a/b.txt", &format!("a/b.txt: {told}")));
-        check("", secret(), ("", &format!("a commit message: {told}")));
-        check("a/planted-value", secret(), ("a/[redacted:KEY]", &format!("a/[redacted:KEY]: {told}")));
-        // Taken apart by what a terminal does not show.
-        check("plan\u{1b}[0mted-value", secret(), ("[redacted:KEY]", &format!("[redacted:KEY]: {told}")));
+        let text = "what looks like a credential (KEY)";
+        check("a/b.txt", secret(), ("a/b.txt", &format!("a/b.txt: {text}")));
+        check("", secret(), ("", &format!("a commit message: {text}")));
+        check("a/planted-value", secret(), ("a/[redacted:KEY]", &format!("a/[redacted:KEY]: {text}")));
+        // Interrupted by characters that a terminal does not show.
+        check("plan\u{1b}[0mted-value", secret(), ("[redacted:KEY]", &format!("[redacted:KEY]: {text}")));
         let link = |target: &str| FindingKind::LinkOut { target: target.to_owned() };
         check("l", link("/x/planted-value"), ("l", "l: a link that may leave the tree: /x/[redacted:KEY]"));
-        // Where the words are cut, no half of it is left.
+        // Where the text is cut, no half of the secret remains.
         let far = format!("{}planted-value", "x".repeat(TARGET_SHOWN - 7));
         let shown = format!("l: a link that may leave the tree: {}[redact", "x".repeat(TARGET_SHOWN - 7));
         check("l", link(&far), ("l", &shown));

@@ -1,7 +1,7 @@
-//! The user's own repository, read only: which commit to start from, what is not committed, where it is pushed to.
+//! Reads the user's own repository: which commit to start from, what is not committed, where it is pushed to.
 //!
-//! Its config is the user's, but reading must still start no hook, monitor, filter or text converter. The one thing that
-//! writes here is `publish_into`, beside the push.
+//! Its config is the user's, but reading must still start no hook, monitor, filter or text converter. The only
+//! function that writes here is `publish_into`, beside the push.
 
 use std::path::{Path, PathBuf};
 
@@ -27,13 +27,13 @@ pub struct UserRepo {
 /// The commit a run starts from and the branch its pull request targets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseCommit {
-    /// `None` when the checkout is on no branch.
+    /// `None` if no branch is checked out.
     pub branch: Option<String>,
     pub sha: Sha,
     pub from: BaseSource,
 }
 
-/// Why this commit.
+/// Where the base commit comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BaseSource {
@@ -43,11 +43,11 @@ pub enum BaseSource {
     Remote,
     /// The named branch or commit of the user's repository.
     Local,
-    /// What is checked out: there is no remote to ask.
+    /// The checked-out commit: there is no remote.
     Current,
 }
 
-/// How the task file stands in the user's checkout.
+/// The state of the task file in the user's checkout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskFileStatus {
@@ -57,30 +57,30 @@ pub enum TaskFileStatus {
     Missing,
 }
 
-/// What is not committed in the user's checkout.
+/// Uncommitted changes in the user's checkout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckoutStatus {
     pub task: TaskFileStatus,
     /// Tracked files, other than the task, that differ from the last commit.
     pub dirty: Vec<String>,
-    /// Files git does not know, other than the task; ignored ones do not count.
+    /// Untracked files other than the task; ignored ones do not count.
     pub untracked: u32,
     /// There were more than could be listed.
     pub cut: bool,
 }
 
-/// Where the user's repository is pushed to.
+/// The push destination of the user's repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteUrl {
     pub name: String,
-    /// May hold a credential: for git only.
+    /// May contain a credential: for git only.
     pub url: Secret,
-    /// For people: without user names and passwords.
+    /// For display: without user names and passwords.
     pub display_url: String,
 }
 
 impl UserRepo {
-    /// Finds the repository a directory belongs to.
+    /// Finds the repository that a directory belongs to.
     pub async fn find(tool: &GitProgram, folder: &Path) -> Result<Self, Error> {
         let call = tool.command("look for a repository").current_dir(folder).arg("rev-parse");
         let call = call.args(["--path-format=absolute", "--show-toplevel", "--git-dir", "--git-common-dir"]);
@@ -101,7 +101,7 @@ impl UserRepo {
         &self.top
     }
 
-    /// False for a clone whose files were never written out.
+    /// Reports whether files are checked out; false for a clone made without a checkout.
     pub fn is_checked_out(&self) -> bool {
         self.odb.git_dir.join("index").exists()
     }
@@ -114,9 +114,10 @@ impl UserRepo {
         self.format
     }
 
-    /// Resolves the base: a name as the task gives it, else the remote's default branch, else what is checked out.
+    /// Resolves the base: a name given by the task, else the remote's default branch, else the checked-out commit.
     ///
-    /// A branch of the remote goes before a local one of the same name, because the pull request is compared with it.
+    /// A branch of the remote takes precedence over a local one of the same name, because the pull request is compared
+    /// with it.
     pub async fn base(&self, wanted: Option<&str>) -> Result<BaseCommit, Error> {
         let remote = self.remote_name().await?;
         if let Some(name) = wanted {
@@ -145,7 +146,7 @@ impl UserRepo {
         Ok(BaseCommit { branch: self.current_branch().await?, sha, from: BaseSource::Current })
     }
 
-    /// Returns the branch that is checked out.
+    /// Returns the checked-out branch.
     pub async fn current_branch(&self) -> Result<Option<String>, Error> {
         let target = self.symbolic_ref_target("HEAD").await?;
         Ok(target.and_then(|name| name.strip_prefix("refs/heads/").map(str::to_owned)))
@@ -156,7 +157,7 @@ impl UserRepo {
         Ok((done.code == 0).then(|| done.text()))
     }
 
-    /// Says how the task file stands and how much else is not committed.
+    /// Returns the state of the task file and what else is not committed.
     pub async fn checkout(&self, task: &str) -> Result<CheckoutStatus, Error> {
         let task_path = tree_path(task)?;
         let status = self.status().await?;
@@ -173,7 +174,7 @@ impl UserRepo {
         if std::fs::symlink_metadata(self.top.join(task_path)).is_err() {
             checkout.task = TaskFileStatus::Missing;
         } else if checkout.task == TaskFileStatus::Committed && !self.is_tracked(task_path).await? {
-            // Ignored files are in no listing, and are still not committed.
+            // Ignored files are in no listing, but still not committed.
             checkout.task = TaskFileStatus::Untracked;
         }
         Ok(checkout)
@@ -184,12 +185,12 @@ impl UserRepo {
         Ok(!call.args(["ls-files", "-z", "--", path]).run_checked().await?.stdout.is_empty())
     }
 
-    /// Lists what differs from the last commit, without running the filters that attributes ask for.
+    /// Lists what differs from the last commit, without running the filters that attributes request.
     pub(crate) async fn status(&self) -> Result<GitStatus, Error> {
         const DOING: &str = "list uncommitted files";
         let call = self.without_filters(self.odb.command(DOING)).current_dir(&self.top).env("GIT_WORK_TREE", &self.top);
         let call = call.args(["status", "--porcelain=v2", "-z", "--untracked-files=all", "--no-renames"]);
-        // Submodules would be read by other git processes, which do not inherit our settings.
+        // Submodules would be read by other git processes, which do not inherit these settings.
         let done = call
             .args(["--ignore-submodules=all", "--no-ahead-behind"])
             .cap(8 << 20, GitOverflow::Cut)
@@ -204,7 +205,7 @@ impl UserRepo {
         Ok(GitStatus { entries, cut: done.cut })
     }
 
-    /// Empties the command of every filter the config names; git then takes files as they are.
+    /// Disables every filter that the config names; git then takes files as they are.
     pub(crate) fn without_filters<'a>(&self, call: GitCommand<'a>) -> GitCommand<'a> {
         let mut drivers: Vec<&str> = self
             .config
@@ -252,7 +253,7 @@ impl UserRepo {
     }
 }
 
-/// What `status` listed.
+/// The output of `status`.
 #[derive(Debug)]
 pub(crate) struct GitStatus {
     pub(crate) entries: Vec<StatusEntry>,
@@ -305,7 +306,7 @@ async fn read_config(odb: &ObjectDb) -> Result<Vec<(String, String)>, Error> {
         .collect())
 }
 
-/// Removes user name and password from a URL, for people to read.
+/// Removes user name and password from a URL for display.
 pub(crate) fn without_credentials(url: &str) -> String {
     let url = ralph_core::text::strip_control(url);
     let Some((scheme, rest)) = url.split_once("://") else { return url };

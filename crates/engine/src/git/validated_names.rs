@@ -1,4 +1,4 @@
-//! Names that are proofs: a value of these types cannot be an option, a foreign ref or a path out of the tree.
+//! Defines validated names: a value of these types cannot be an option, a foreign ref or a path out of the tree.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Error;
 
-/// Which hash a repository names its objects with.
+/// The hash that a repository uses for object names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ObjectFormat {
@@ -50,13 +50,13 @@ impl Sha {
         &self.0
     }
 
-    /// True for the name git uses for "no object".
+    /// Reports whether this is git's name for "no object".
     pub fn is_null(&self) -> bool {
         self.0.bytes().all(|byte| byte == b'0')
     }
 }
 
-/// Both types hold the same legal names, so nothing is looked at again.
+/// Both types accept the same names, so nothing is validated again.
 impl From<&CommitSha> for Sha {
     fn from(commit: &CommitSha) -> Self {
         Self(commit.as_str().to_owned())
@@ -69,7 +69,7 @@ impl From<&Sha> for CommitSha {
     }
 }
 
-/// A branch of a run: always `ralph/…`, so no other branch can ever be written or pushed.
+/// A branch of a run: always `ralph/…`, so that no other branch can ever be written or pushed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RunBranch(String);
@@ -129,7 +129,7 @@ macro_rules! text {
 }
 text!(Sha, RunBranch, RunName);
 
-/// Returns the path when it is relative, inside the tree and not of git itself.
+/// Returns the path if it is relative, inside the tree and not part of git itself.
 pub(crate) fn tree_path(path: &str) -> Result<&str, Error> {
     let fine = !path.is_empty()
         && !path.contains('\0')
@@ -137,7 +137,7 @@ pub(crate) fn tree_path(path: &str) -> Result<&str, Error> {
     if fine { Ok(path) } else { Err(bad_name("path", path)) }
 }
 
-/// True for every spelling of `.git` that some file system takes for the real one.
+/// Reports whether some file system takes this name for `.git`.
 pub(crate) fn is_dotgit(name: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(name) else { return false };
     // NTFS ignores an alternate stream name and trailing dots and blanks, and a backslash is a separator there.

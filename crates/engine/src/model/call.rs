@@ -1,4 +1,4 @@
-//! The words of one model call: what is asked, what comes back, and the seam between a run and its model.
+//! Defines one model call: request, reply, and the trait between a run and its model.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,37 +10,37 @@ use serde::{Deserialize, Serialize};
 use super::Error;
 use crate::audit::EngineCallTarget;
 
-/// One question to a model.
+/// One request to a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelRequest {
-    /// The standing rules; left out of the call when empty.
+    /// The system prompt; left out of the call when empty.
     pub system: String,
     pub user: String,
-    /// What was said after `user`: the bad answer and the re-ask that names its error.
+    /// The turns after `user`: the bad answer and the follow-up that names its error.
     pub history: Vec<ConversationTurn>,
     pub max_output_tokens: u32,
     pub temperature: Option<f64>,
-    /// Asks the provider for a JSON object, where it can promise one.
+    /// Requests a JSON object, where the provider can promise one.
     pub json: bool,
-    /// Whether a call that may have been charged without an answer is asked again under the same reservation.
+    /// Whether a call that may have been charged without an answer is retried under the same reservation.
     pub on_lost: LostCallPolicy,
-    /// The longest the whole call may take, from dialling to the last byte.
+    /// The longest the whole call may take, from connecting to the last byte.
     pub timeout: Duration,
-    /// More fields of the request body, from the profile.
+    /// Further fields of the request body, from the profile.
     pub extra: serde_json::Map<String, serde_json::Value>,
 }
 
-/// What happens to a call whose answer was lost on the way.
+/// What happens to a call whose answer was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LostCallPolicy {
-    /// Asked again like any other trouble.
+    /// Retried like any other error.
     Retry,
-    /// Told to the caller, who accounts for it before asking again.
+    /// Reported to the caller, who accounts for it before calling again.
     Report,
 }
 
 impl ModelRequest {
-    /// Makes the smallest question: one text, nothing optional, a minute of patience.
+    /// Builds the smallest request: one text, nothing optional, a timeout of a minute.
     pub fn from_user_text(user: impl Into<String>) -> Self {
         Self {
             system: String::new(),
@@ -55,7 +55,7 @@ impl ModelRequest {
         }
     }
 
-    /// Returns every text the model gets to read, in order.
+    /// Returns every text that the model reads, in order.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         [self.system.as_str(), self.user.as_str()].into_iter().chain(self.history.iter().map(|turn| turn.text.as_str()))
     }
@@ -74,19 +74,19 @@ pub enum ConversationRole {
     Assistant,
 }
 
-/// One answer of a model.
+/// One reply of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelReply {
-    /// What the model said; empty when it said nothing, which is an answer too (and was paid for).
+    /// The model's text; empty if there was none, which is a reply too (and was paid for).
     pub text: String,
     pub usage: TokenUsage,
-    /// Whether `usage` is the provider's own figure and can be true; otherwise it is the larger of what it said, where any
-    /// model could have used that, and our estimate.
+    /// Whether `usage` is the provider's own plausible figure; otherwise it is the larger of the provider's figure, if
+    /// any model could have used that much, and ralph's estimate.
     pub usage_reported: bool,
     /// The model as the provider names it.
     pub model: String,
     pub finish: ModelFinishReason,
-    /// The size of the answer as it came over the wire.
+    /// The size of the response body.
     pub raw_bytes: u64,
 }
 
@@ -98,19 +98,19 @@ pub enum ModelFinishReason {
     Stop,
     /// The output cap was reached: the text is cut.
     Length,
-    /// The provider or the model refused to go on.
+    /// The provider or the model refused to continue.
     Filtered,
     Other(String),
 }
 
-/// Which call of a run this is. All of it can be read back from the run's events, so a resumed run asks under the same key.
+/// Identifies a call of a run. All of it can be read from the run's events, so a resumed run calls under the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CallKey {
     /// Counted from 1.
     pub iteration: u32,
-    /// 0 for the iteration's first call, then one more for every re-ask.
+    /// 0 for the iteration's first call, then one more for every follow-up.
     pub call: u32,
-    /// Which diagnosis asks, counted from 1; none for a call of the iteration itself.
+    /// The number of the diagnosis that makes the call, counted from 1; none for a call of the iteration itself.
     pub diagnosis: Option<u32>,
     /// How often this very call was tried before.
     pub attempt: u32,
@@ -121,7 +121,7 @@ impl CallKey {
         Self { iteration, call, diagnosis: None, attempt: 0 }
     }
 
-    /// Returns the key of a doctor's call, after an iteration.
+    /// Returns the key of a diagnosis call, after an iteration.
     pub fn of_diagnosis(diagnosis: u32, iteration: u32, call: u32) -> Self {
         Self { diagnosis: Some(diagnosis), ..Self::new(iteration, call) }
     }
@@ -143,22 +143,22 @@ impl fmt::Display for CallKey {
 /// Something that answers a [`ModelRequest`].
 #[async_trait]
 pub trait LanguageModel: fmt::Debug + Send + Sync {
-    /// The name people know it by: `provider/model`.
+    /// Returns the model's display name: `provider/model`.
     fn name(&self) -> &str;
 
-    /// Whether a call whose answer was lost may have cost money all the same.
+    /// Reports whether a call whose answer was lost may have cost money.
     fn is_remote(&self) -> bool;
 
-    /// Where a call goes and what goes with it, for the record; `None` when nothing leaves.
+    /// Returns the target and credential of a call, for the audit log; `None` if nothing leaves the host.
     fn audit_target(&self) -> Option<EngineCallTarget> {
         None
     }
 
-    /// Asks once. Dropping the future ends the call; it never takes longer than the request's timeout.
+    /// Calls the model once. Dropping the future ends the call; it never takes longer than the request's timeout.
     async fn call(&self, request: &ModelRequest, key: CallKey) -> Result<ModelReply, Error>;
 }
 
-/// Guesses the tokens of a call from the lengths of its texts: four bytes a token, rounded up, never nothing.
+/// Estimates the tokens of a call from the lengths of its texts: four bytes per token, rounded up, at least one.
 pub fn estimate_usage(request: &ModelRequest, answer_bytes: usize) -> TokenUsage {
     let input: usize = request.texts().map(str::len).fold(0, usize::saturating_add);
     let tokens = |bytes: usize| u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX);

@@ -1,20 +1,20 @@
-//! Where a call is posted and how its key travels: one rule per protocol.
+//! Builds the URL and authentication headers of a call: one rule per protocol.
 
 use ralph_core::profile::ProviderProtocol;
 use ralph_core::secret::Secret;
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 
-/// How a key travels.
+/// How a key is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyScheme {
-    /// In the header that the protocol has for keys.
+    /// In the protocol's own header for keys.
     Key,
-    /// As a bearer token, whatever the protocol: a gateway's own, in front of a provider.
+    /// As a bearer token, whatever the protocol: for a gateway in front of a provider.
     Bearer,
 }
 
-/// Returns the address to post to, and its host for people.
+/// Returns the URL to post to, and its host for display.
 pub(super) fn request_url(
     wire: ProviderProtocol,
     base: &str,
@@ -26,7 +26,7 @@ pub(super) fn request_url(
         return Err("must start with `https://` or `http://`");
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("must not hold a name or password; store the key as a secret");
+        return Err("must not contain a name or password; store the key as a secret");
     }
     let host = url.host_str().ok_or("has no host")?.to_owned();
     let host = url.port().map_or_else(|| host.clone(), |port| format!("{host}:{port}"));
@@ -44,10 +44,10 @@ pub(super) fn request_url(
     Ok((url, host))
 }
 
-/// Returns what comes below the base's own path, and whether the API version is named too.
+/// Returns the path below the base's own path, and whether the API version is added too.
 fn path_below_base(wire: ProviderProtocol, path: &str, model: &str) -> (Vec<String>, bool) {
     let parts = |text: &str| text.split('/').map(str::to_owned).collect::<Vec<_>>();
-    // Many people paste the whole address.
+    // Many users paste the whole address.
     let rest = |end: &str| if path.ends_with(&format!("/{end}")) { Vec::new() } else { parts(end) };
     match wire {
         ProviderProtocol::Chat | ProviderProtocol::Scripted => (rest("chat/completions"), false),
@@ -56,11 +56,11 @@ fn path_below_base(wire: ProviderProtocol, path: &str, model: &str) -> (Vec<Stri
         ProviderProtocol::Anthropic => (rest("v1/messages"), false),
         ProviderProtocol::Gemini => {
             let version = if path.is_empty() { parts("v1beta") } else { Vec::new() };
-            // `tunedModels/…` is a whole name already.
+            // `tunedModels/…` is already a whole name.
             let name = if model.contains('/') { model.to_owned() } else { format!("models/{model}") };
             (version.into_iter().chain(parts(&format!("{name}:generateContent"))).collect(), false)
         }
-        // The newer one is like everybody's, without a version.
+        // The newer API is like that of other providers, without a version.
         ProviderProtocol::Azure if path.ends_with("/openai/v1") => (parts("chat/completions"), false),
         ProviderProtocol::Azure if path.contains("/deployments/") => (rest("chat/completions"), true),
         ProviderProtocol::Azure => {
@@ -71,7 +71,7 @@ fn path_below_base(wire: ProviderProtocol, path: &str, model: &str) -> (Vec<Stri
     }
 }
 
-/// Returns the headers that say who asks, and in which version of the protocol.
+/// Returns the headers with the credential and the protocol version.
 pub(super) fn auth_headers(wire: ProviderProtocol, key: Option<&Secret>, scheme: KeyScheme) -> Result<HeaderMap, ()> {
     let mut headers = HeaderMap::new();
     if wire == ProviderProtocol::Anthropic {
@@ -121,7 +121,7 @@ mod tests {
         check(
             ProviderProtocol::Chat,
             "https://sk-1@x.io/",
-            Err("must not hold a name or password; store the key as a secret"),
+            Err("must not contain a name or password; store the key as a secret"),
         );
         check(ProviderProtocol::Chat, "ftp://x.io", Err("must start with `https://` or `http://`"));
         check(ProviderProtocol::Chat, "api.z.ai/v4", Err("is not a URL"));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_others() {
+    fn other_protocols() {
         check(ProviderProtocol::Responses, "https://x.io/v1", Ok(("https://x.io/v1/responses", "x.io")));
         check(ProviderProtocol::Responses, "https://x.io/v1/responses/", Ok(("https://x.io/v1/responses", "x.io")));
         for base in ["https://x.io", "https://x.io/v1", "https://x.io/v1/messages"] {
@@ -154,7 +154,7 @@ mod tests {
         );
         let tuned = request_url(ProviderProtocol::Gemini, "https://x.io/v1beta", "tunedModels/t", None);
         assert_eq!(tuned.map(|(url, _)| url.path().to_owned()), Ok("/v1beta/tunedModels/t:generateContent".to_owned()));
-        // A name cannot lead out of its place.
+        // A name cannot lead out of its path.
         let odd =
             request_url(ProviderProtocol::Azure, "https://x.io", "../../a?b#c", None).map(|(url, _)| url.to_string());
         assert_eq!(odd.as_deref(), Ok("https://x.io/openai/deployments/..%2F..%2Fa%3Fb%23c/chat/completions"));
@@ -186,7 +186,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_base_and_name_are_read_calmly(base in "\\PC{0,40}|https?://[a-z.:/?#@%]{0,30}", model in "\\PC{0,20}") {
+        fn hostile_bases_and_names_never_panic(base in "\\PC{0,40}|https?://[a-z.:/?#@%]{0,30}", model in "\\PC{0,20}") {
             for wire in [ProviderProtocol::Chat, ProviderProtocol::Responses, ProviderProtocol::Anthropic, ProviderProtocol::Gemini, ProviderProtocol::Azure] {
                 let _ = request_url(wire, &base, &model, Some("v"));
             }

@@ -1,6 +1,6 @@
-//! What can go wrong with a model call, in words a person can act on.
+//! Defines the errors of a model call, with hints for the user.
 //!
-//! Nothing in here holds a key: texts of a server are cleaned of it before they become part of an error.
+//! No error contains a key: it is removed from a server's text before that becomes part of an error.
 
 use std::time::Duration;
 use std::{error, fmt, io};
@@ -18,28 +18,28 @@ pub enum Error {
         status: u16,
         class: ModelErrorClass,
         said: String,
-        /// The error itself says that it cost something.
+        /// The error itself reports a cost.
         billed: bool,
     },
     #[error("`{model}` did not answer within {after:?}")]
     Timeout { model: String, after: Duration },
     #[error("could not connect to `{host}` for `{model}`")]
     Connect { model: String, host: String, source: reqwest::Error },
-    /// The server showed a certificate that nobody here believes.
+    /// The server showed a certificate that is not trusted here.
     #[error("the certificate of `{host}` is not trusted, so `{model}` was not asked")]
     Untrusted { model: String, host: String, source: reqwest::Error },
-    /// The request went out, then the connection ended before an answer began.
+    /// The request was sent, then the connection ended before an answer began.
     #[error("the connection to `{host}` broke before `{model}` answered")]
     Lost { model: String, host: String, source: reqwest::Error },
     /// The answer began and was cut.
     #[error("the answer of `{model}` was cut after {bytes} bytes")]
     Cut { model: String, bytes: u64, source: reqwest::Error },
-    /// A whole answer that is not what was asked for.
+    /// A complete answer that is not what was requested.
     #[error("the answer of `{model}` is {flaw}{}", after_colon(said))]
     BadAnswer { model: String, flaw: AnswerFlaw, said: String },
     #[error("the base URL of `{model}` {problem}")]
     BaseUrl { model: String, problem: &'static str },
-    #[error("the key of `{model}` holds characters that cannot be sent")]
+    #[error("the key of `{model}` contains characters that cannot be sent")]
     Key { model: String },
     #[error("the profile's `extra` sets `{field}` of `{model}`, which ralph sets itself")]
     Reserved { model: String, field: &'static str },
@@ -49,12 +49,12 @@ pub enum Error {
     ScriptEnded { model: String, key: CallKey },
     #[error("the call of `{model}` was stopped")]
     Stopped { model: String },
-    /// Nothing was under way when it was stopped.
+    /// No call was in flight when it was stopped.
     #[error("`{model}` was not called again")]
     CancelledWhileWaiting { model: String },
 }
 
-/// What is wrong with an answer whose status was fine.
+/// The defect of an answer with a success status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerFlaw {
     Empty,
@@ -83,14 +83,14 @@ fn after_colon(said: &str) -> String {
     if said.is_empty() { String::new() } else { format!(": {said}") }
 }
 
-/// Says whether a server was not spoken to because of the certificate it showed.
+/// Reports whether a connection failed because of the server's certificate.
 pub(crate) fn is_untrusted_certificate(error: &reqwest::Error) -> bool {
     let mut next: Option<&(dyn error::Error + 'static)> = Some(error);
     while let Some(one) = next {
         if let Some(rustls::Error::InvalidCertificate(_)) = one.downcast_ref() {
             return true;
         }
-        // What an I/O error holds is not among its sources, only what that one holds.
+        // The error inside an I/O error is not among its sources, only that error's own source.
         let held = one.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = held.map(|held| held as &(dyn error::Error + 'static)).or_else(|| one.source());
     }
@@ -98,7 +98,7 @@ pub(crate) fn is_untrusted_certificate(error: &reqwest::Error) -> bool {
 }
 
 impl Error {
-    /// Returns the kind of trouble, which decides whether asking again can help.
+    /// Returns the class of the error, which decides whether a retry can help.
     pub fn class(&self) -> ModelErrorClass {
         match self {
             Self::Status { class, .. } => *class,
@@ -113,7 +113,7 @@ impl Error {
         }
     }
 
-    /// Says whether a remote provider may charge for the call although we have no answer.
+    /// Reports whether a remote provider may charge for the call although there is no answer.
     pub fn may_have_cost(&self) -> bool {
         match self {
             Self::Timeout { .. }
@@ -121,7 +121,7 @@ impl Error {
             | Self::Cut { .. }
             | Self::BadAnswer { .. }
             | Self::Stopped { .. } => true,
-            // The same as at the doors of a sandbox.
+            // The same rule as in the egress proxy.
             Self::Status { status, billed, .. } => *billed || meter::is_timeout_status(*status),
             Self::Connect { .. }
             | Self::Untrusted { .. }
@@ -134,7 +134,7 @@ impl Error {
         }
     }
 
-    /// Returns what to do next, where that is known.
+    /// Returns what to do next, if that is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Status { class, .. } => class.hint().map(str::to_owned),

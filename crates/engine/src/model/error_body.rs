@@ -1,16 +1,16 @@
-//! What a provider's error body says, whatever shape it came in, and how to show it without its secrets.
+//! Parses a provider's error body of any shape, and shows it without secrets.
 
 use ralph_core::secret::Secret;
 use ralph_core::text;
 use serde_json::Value;
 
-/// How much of a server's words an error message repeats.
+/// How much of a server's text an error message repeats.
 const EXCERPT_CAP: usize = 300;
 
-/// The parts of an error body that tell one trouble from another. All are lower-case except `message`.
+/// The parts of an error body that distinguish errors. All are lower-case except `message`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ProviderErrorBody {
-    /// `code`, `type` and `status` of the error and the reasons in its details, as far as they were given.
+    /// `code`, `type` and `status` of the error and the reasons in its details, if given.
     pub(super) codes: Vec<String>,
     pub(super) param: String,
     pub(super) message: String,
@@ -19,7 +19,7 @@ pub(super) struct ProviderErrorBody {
 }
 
 impl ProviderErrorBody {
-    /// Reads an error body. Anything that is not JSON becomes a message.
+    /// Parses an error body. Anything that is not JSON becomes the message.
     pub(super) fn parse(body: &str) -> Self {
         match serde_json::from_str::<Value>(body) {
             Ok(Value::Array(items)) => items.first().map(Self::from_json).unwrap_or_default(),
@@ -51,7 +51,7 @@ impl ProviderErrorBody {
         self.codes.iter().any(|mark| wanted.contains(&mark.as_str()))
     }
 
-    /// Looks for a phrase in the beginning of the message; later text may be the prompt, echoed.
+    /// Searches for a phrase at the beginning of the message; later text may be the prompt, echoed.
     pub(super) fn mentions(&self, phrases: &[&str]) -> bool {
         let message = text::head(&self.message, 2048).to_ascii_lowercase();
         phrases.iter().any(|phrase| message.contains(phrase))
@@ -66,14 +66,14 @@ fn code_text(value: &Value) -> Option<String> {
     }
 }
 
-/// Says whether a text is a web page rather than an answer.
+/// Reports whether a text is a web page rather than an answer.
 pub(super) fn is_html(body: &str) -> bool {
     let start = text::head(body.trim_start_matches('\u{feff}').trim_start(), 16).to_ascii_lowercase();
     ["<!doctype", "<html", "<head", "<body", "<!--"].iter().any(|tag| start.starts_with(tag))
 }
 
 fn html_title(body: &str) -> String {
-    // ASCII lowering keeps byte positions, so what is found in one fits the other.
+    // ASCII lowering keeps byte positions, so positions found in one fit the other.
     let lower = body.to_ascii_lowercase();
     let title = lower.find("<title>").map(|at| at + "<title>".len()).and_then(|from| {
         let to = lower.get(from..)?.find("</title>")? + from;
@@ -85,22 +85,22 @@ fn html_title(body: &str) -> String {
     }
 }
 
-/// Returns one safe line of a server's words: no control characters, no key, no more than an error message can bear.
-pub(super) fn safe_excerpt(words: &str, key: Option<&Secret>) -> String {
-    // Control characters go first: a key with one in its middle would come together again afterwards.
-    let mut line = without_key(&text::strip_control(words), key);
+/// Returns one safe line of a server's text: no control characters, no key, bounded in length.
+pub(super) fn safe_excerpt(server_text: &str, key: Option<&Secret>) -> String {
+    // Control characters go first: a key interrupted by one would be whole again afterwards.
+    let mut line = without_key(&text::strip_control(server_text), key);
     line = line.split_whitespace().collect::<Vec<_>>().join(" ");
-    // Joining lines can do the same to a key that holds a space.
+    // Joining lines can do the same to a key that contains a space.
     line = without_key(&line, key);
     let cut = text::head(&line, EXCERPT_CAP);
     if cut.len() < line.len() { format!("{cut}…") } else { line }
 }
 
-/// Takes a key out of a text.
-fn without_key(words: &str, key: Option<&Secret>) -> String {
+/// Removes a key from a text.
+fn without_key(text: &str, key: Option<&Secret>) -> String {
     match key.map(|key| key.expose().trim()) {
-        Some(key) if !key.is_empty() => words.replace(key, "…"),
-        _ => words.to_owned(),
+        Some(key) if !key.is_empty() => text.replace(key, "…"),
+        _ => text.to_owned(),
     }
 }
 
@@ -112,8 +112,11 @@ mod tests {
     fn bodies() {
         #[track_caller]
         fn check(body: &str, marks: &[&str], message: &str) {
-            let said = ProviderErrorBody::parse(body);
-            assert_eq!((said.codes, said.message.as_str()), (marks.iter().map(|m| (*m).to_owned()).collect(), message));
+            let parsed = ProviderErrorBody::parse(body);
+            assert_eq!(
+                (parsed.codes, parsed.message.as_str()),
+                (marks.iter().map(|m| (*m).to_owned()).collect(), message)
+            );
         }
         check(r#"{"error":{"message":"No","type":"Server_Error","code":null}}"#, &["server_error"], "No");
         check(r#"{"error":{"code":"1113","message":"Insufficient balance"}}"#, &["1113"], "Insufficient balance");
@@ -133,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_without_the_key() {
+    fn excerpts_do_not_contain_the_key() {
         let key = Secret::new("sk-live-123\n");
         for (words, want) in [
             ("bad key sk-live-123!", "bad key …!"),

@@ -1,7 +1,7 @@
-//! What kind of trouble a provider's error answer means, from its status, headers and body.
+//! Classifies a provider's error answer by its status, headers and body.
 //!
 //! Providers agree on little: a status may be wrong, a code may be a number in quotes, a body may be a web page. The
-//! most certain sign wins: a code first, then the status, then the words.
+//! most reliable sign wins: a code first, then the status, then the text.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use reqwest::header::HeaderMap;
 use super::error_body::ProviderErrorBody;
 use super::rate_limit_reset;
 
-/// The kind of trouble a call met.
+/// The class of a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelErrorClass {
-    /// Too many calls or tokens; `reset` is when the provider says it will answer again.
+    /// Too many calls or tokens; `reset` is when the provider will answer again.
     RateLimited {
         reset: Option<Duration>,
     },
-    /// The provider has no room for anybody.
+    /// The provider has no capacity.
     Overloaded {
         reset: Option<Duration>,
     },
@@ -26,25 +26,25 @@ pub enum ModelErrorClass {
     /// No connection, or one that broke before an answer began.
     Connect,
     Auth,
-    /// No money left at the provider: asking again cannot help.
+    /// No money left at the provider: a retry cannot help.
     Quota,
     ContextTooLong,
     BadRequest,
-    /// The server cannot prove that it is who it says: asking again cannot help.
+    /// The server's certificate is not trusted: a retry cannot help.
     Untrusted,
-    /// The provider does not know the model, or the address.
+    /// The provider does not know the model or the address.
     NotFoundModel,
-    /// A fine status, but not the expected JSON, or a cut body.
+    /// A success status, but not the expected JSON, or a cut body.
     BadAnswer,
-    /// A trouble that could pass, but the provider says not to ask again.
+    /// A temporary error, but the provider says not to retry.
     Refused,
     ScriptEnded,
-    /// We stopped the call ourselves.
+    /// Ralph stopped the call itself.
     Stopped,
 }
 
 impl ModelErrorClass {
-    /// Returns the word that events and logs use.
+    /// Returns the name used in events and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::RateLimited { .. } => "rate-limited",
@@ -65,7 +65,7 @@ impl ModelErrorClass {
         }
     }
 
-    /// Returns what a person can do about it, where that is known.
+    /// Returns what the user can do about it, if that is known.
     pub fn hint(self) -> Option<&'static str> {
         match self {
             Self::Auth => Some("check the key of the profile: `ralph help environment` lists the variables"),
@@ -87,15 +87,15 @@ impl ModelErrorClass {
     }
 }
 
-/// Tells what kind of trouble an error answer means.
+/// Classifies an error answer.
 pub fn classify(status: u16, headers: &HeaderMap, body: &str) -> ModelErrorClass {
-    let said = ProviderErrorBody::parse(body);
-    let reset = rate_limit_reset::stated_delay(headers, &said);
-    let class = by_code(&said, reset).unwrap_or_else(|| by_status(status, &said, reset));
+    let error = ProviderErrorBody::parse(body);
+    let reset = rate_limit_reset::stated_delay(headers, &error);
+    let class = by_code(&error, reset).unwrap_or_else(|| by_status(status, &error, reset));
     match headers.get("x-should-retry").and_then(|value| value.to_str().ok()) {
         Some("true") if matches!(class, ModelErrorClass::BadRequest) => ModelErrorClass::ServerError,
         Some("false") => match class {
-            // A limit that resets is worth waiting for, but not worth hammering: the policy keeps to the reset.
+            // A limit that resets is worth waiting for, but not worth hammering: the policy waits for the reset.
             ModelErrorClass::RateLimited { reset: None } => ModelErrorClass::Quota,
             ModelErrorClass::Overloaded { reset: None } | ModelErrorClass::ServerError | ModelErrorClass::Timeout => {
                 ModelErrorClass::Refused
@@ -106,7 +106,7 @@ pub fn classify(status: u16, headers: &HeaderMap, body: &str) -> ModelErrorClass
     }
 }
 
-fn by_code(said: &ProviderErrorBody, reset: Option<Duration>) -> Option<ModelErrorClass> {
+fn by_code(error: &ProviderErrorBody, reset: Option<Duration>) -> Option<ModelErrorClass> {
     const QUOTA: &[&str] = &[
         "insufficient_quota",
         "billing_hard_limit_reached",
@@ -138,35 +138,35 @@ fn by_code(said: &ProviderErrorBody, reset: Option<Duration>) -> Option<ModelErr
         "unauthenticated",
         "permission_denied",
     ];
-    let class = match said {
-        said if said.has_code(QUOTA) => ModelErrorClass::Quota,
-        said if said.has_code(CONTEXT) => ModelErrorClass::ContextTooLong,
-        said if said.has_code(RATE) => ModelErrorClass::RateLimited { reset },
-        said if said.has_code(&["overloaded_error", "overloaded"]) => ModelErrorClass::Overloaded { reset },
-        said if said.has_code(&["timeout_error"]) => ModelErrorClass::Timeout,
-        said if said.has_code(AUTH) => ModelErrorClass::Auth,
-        said if said.has_code(&["model_not_found", "not_found_error"]) => ModelErrorClass::NotFoundModel,
+    let class = match error {
+        error if error.has_code(QUOTA) => ModelErrorClass::Quota,
+        error if error.has_code(CONTEXT) => ModelErrorClass::ContextTooLong,
+        error if error.has_code(RATE) => ModelErrorClass::RateLimited { reset },
+        error if error.has_code(&["overloaded_error", "overloaded"]) => ModelErrorClass::Overloaded { reset },
+        error if error.has_code(&["timeout_error"]) => ModelErrorClass::Timeout,
+        error if error.has_code(AUTH) => ModelErrorClass::Auth,
+        error if error.has_code(&["model_not_found", "not_found_error"]) => ModelErrorClass::NotFoundModel,
         _ => return None,
     };
     Some(class)
 }
 
-fn by_status(status: u16, said: &ProviderErrorBody, reset: Option<Duration>) -> ModelErrorClass {
+fn by_status(status: u16, error: &ProviderErrorBody, reset: Option<Duration>) -> ModelErrorClass {
     match status {
         402 => ModelErrorClass::Quota,
-        // "Exceeded your quota" beside a reset is a window that refills, not an empty purse.
-        429 if reset.is_none() && out_of_money(said) => ModelErrorClass::Quota,
+        // "Exceeded your quota" beside a reset is a window that refills, not an empty account.
+        429 if reset.is_none() && out_of_money(error) => ModelErrorClass::Quota,
         429 => ModelErrorClass::RateLimited { reset },
         401 | 403 => ModelErrorClass::Auth,
-        // A redirect is not followed: whatever it leads to is not the address that was named.
+        // A redirect is not followed: its target is not the address that was configured.
         300..=399 | 404 | 410 => ModelErrorClass::NotFoundModel,
         408 | 504 | 524 => ModelErrorClass::Timeout,
         413 => ModelErrorClass::ContextTooLong,
         503 | 529 => ModelErrorClass::Overloaded { reset },
-        500.. if said.mentions(&["overloaded"]) => ModelErrorClass::Overloaded { reset },
+        500.. if error.mentions(&["overloaded"]) => ModelErrorClass::Overloaded { reset },
         409 | 425 | 500.. => ModelErrorClass::ServerError,
-        _ if out_of_money(said) => ModelErrorClass::Quota,
-        _ if said.mentions(&[
+        _ if out_of_money(error) => ModelErrorClass::Quota,
+        _ if error.mentions(&[
             "maximum context length",
             "context_length_exceeded",
             "contextwindowexceeded",
@@ -178,15 +178,15 @@ fn by_status(status: u16, said: &ProviderErrorBody, reset: Option<Duration>) -> 
         {
             ModelErrorClass::ContextTooLong
         }
-        _ if said.mentions(&["invalid model name", "unknown model", "model not found", "model does not exist"]) => {
+        _ if error.mentions(&["invalid model name", "unknown model", "model not found", "model does not exist"]) => {
             ModelErrorClass::NotFoundModel
         }
         _ => ModelErrorClass::BadRequest,
     }
 }
 
-fn out_of_money(said: &ProviderErrorBody) -> bool {
-    said.mentions(&[
+fn out_of_money(error: &ProviderErrorBody) -> bool {
+    error.mentions(&[
         "insufficient balance",
         "insufficient credit",
         "credit balance is too low",
@@ -439,12 +439,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_body_is_read_calmly(status: u16, body in "\\PC{0,200}") {
+        fn any_body_parses_without_panic(status: u16, body in "\\PC{0,200}") {
             classify(status, &HeaderMap::new(), &body);
         }
 
         #[test]
-        fn any_json_error_is_read_calmly(status: u16, code in "\\PC{0,12}", message in ".{0,80}") {
+        fn any_json_error_parses_without_panic(status: u16, code in "\\PC{0,12}", message in ".{0,80}") {
             let body = serde_json::json!({"error": {"code": code, "message": message}}).to_string();
             classify(status, &HeaderMap::new(), &body);
         }

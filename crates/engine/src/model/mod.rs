@@ -1,8 +1,8 @@
-//! Asking a language model one thing and getting one answer, whoever the provider is.
+//! Calls a language model once and returns its reply, whatever the provider.
 //!
-//! `call` has the words. `remote` (with `address` and `wire`) and `scripted` (with `script`) are the two ways to get an
-//! answer. `class` (with `said` and `reset`) tells what kind of trouble an error is, `retry` what follows. Prompts,
-//! prices and budgets are not here.
+//! `call` defines requests and replies. `remote` (with `endpoint_url` and `wire`) and `scripted` (with `script`) are
+//! the two implementations. `error_class` (with `error_body` and `rate_limit_reset`) classifies errors, `retry`
+//! decides what follows. Prompts, prices and budgets are not here.
 
 mod call;
 mod endpoint_url;

@@ -1,4 +1,4 @@
-//! When a provider says it will answer again, by one of its answers.
+//! Reads from an error answer when the provider will answer again.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use reqwest::header::{DATE, HeaderMap};
 
 use super::error_body::ProviderErrorBody;
 
-/// Returns how long the provider asks us to stay away, the most explicit statement first.
-pub(super) fn stated_delay(headers: &HeaderMap, said: &ProviderErrorBody) -> Option<Duration> {
+/// Returns how long the provider asks clients to wait, the most explicit statement first.
+pub(super) fn stated_delay(headers: &HeaderMap, error: &ProviderErrorBody) -> Option<Duration> {
     let text = |value: &reqwest::header::HeaderValue| value.to_str().ok().map(str::to_owned);
     let sent =
         headers.get(DATE).and_then(text).and_then(|date| Some(jiff::fmt::rfc2822::parse(&date).ok()?.timestamp()));
-    // The answer's own clock, where it has one.
+    // The answer's own clock, if it has one.
     let at = sent.unwrap_or_else(Timestamp::now);
     let pairs: Vec<(String, String)> =
         headers.iter().filter_map(|(name, value)| Some((name.to_string(), text(value)?))).collect();
     let until = |then: Timestamp| Duration::try_from(then.duration_since(at)).unwrap_or_default();
     rate_limit_reset::from_headers(&pairs, at)
         .map(until)
-        .or_else(|| said.retry_delay.as_deref().and_then(rate_limit_reset::parse_wait))
-        .or_else(|| rate_limit_reset::from_text(&said.message, at).map(until))
+        .or_else(|| error.retry_delay.as_deref().and_then(rate_limit_reset::parse_wait))
+        .or_else(|| rate_limit_reset::from_text(&error.message, at).map(until))
 }
 
 #[cfg(test)]
@@ -38,27 +38,32 @@ mod tests {
             (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
         };
         let map: HeaderMap = headers.iter().map(pair).collect();
-        let said = ProviderErrorBody {
+        let error = ProviderErrorBody {
             message: message.to_owned(),
             retry_delay: delay.map(str::to_owned),
             ..ProviderErrorBody::default()
         };
-        assert_eq!(stated_delay(&map, &said), want_ms.map(Duration::from_millis), "{headers:?} {delay:?} {message}");
+        assert_eq!(stated_delay(&map, &error), want_ms.map(Duration::from_millis), "{headers:?} {delay:?} {message}");
     }
 
     #[test]
-    fn the_most_explicit_counts() {
-        let words = "Please try again in 6m0s.";
+    fn the_most_explicit_statement_wins() {
+        let message = "Please try again in 6m0s.";
         check(&[], None, "", None);
-        check(&[], None, words, Some(360_000));
-        check(&[], Some("7s"), words, Some(7_000));
-        check(&[("retry-after", "12")], Some("7s"), words, Some(12_000));
-        check(&[("retry-after", "9"), ("retry-after-ms", "250")], Some("7s"), words, Some(250));
-        check(&[("x-ratelimit-reset-tokens", "2s"), ("x-ratelimit-remaining-tokens", "1")], None, words, Some(360_000));
+        check(&[], None, message, Some(360_000));
+        check(&[], Some("7s"), message, Some(7_000));
+        check(&[("retry-after", "12")], Some("7s"), message, Some(12_000));
+        check(&[("retry-after", "9"), ("retry-after-ms", "250")], Some("7s"), message, Some(250));
+        check(
+            &[("x-ratelimit-reset-tokens", "2s"), ("x-ratelimit-remaining-tokens", "1")],
+            None,
+            message,
+            Some(360_000),
+        );
     }
 
     #[test]
-    fn dates_are_measured_against_the_answers_own() {
+    fn dates_are_relative_to_the_answers_own_date() {
         check(&[NOW, ("retry-after", "Sun, 15 Nov 2026 10:02:00 GMT")], None, "", Some(120_000));
         check(&[NOW, ("retry-after", "Sun, 15 Nov 2026 09:00:00 GMT")], None, "", Some(0));
         check(&[("retry-after", "Sun, 15 Nov 2020 10:02:00 GMT")], None, "", Some(0));

@@ -1,7 +1,7 @@
-//! A client for models behind a server, in any of the formats of `wire`.
+//! Calls models behind a server, in any of the formats of `wire`.
 //!
-//! One call asks once (and once more for each optional field the server refuses). Asking again after trouble is
-//! `retry`'s job, streaming and tools are not needed: an iteration is one question and one JSON object.
+//! One call sends one request (and one more for each optional field the server refuses). Retrying after an error is
+//! `retry`'s job; streaming and tools are not needed: an iteration is one prompt and one JSON object.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -23,20 +23,20 @@ use crate::audit::EngineCallTarget;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_CAP: usize = 8 * 1024 * 1024;
-/// An error body is read for a message, not kept.
+/// An error body is read for its message, not kept.
 const ERROR_CAP: usize = 64 * 1024;
 
-/// Makes the client that all models share. `proxy` is the host's own way out, where it has one.
+/// Builds the HTTP client that all models share. `proxy` is the host's own proxy, if it has one.
 pub fn client(proxy: Option<&str>) -> Result<Client, Error> {
     let builder = Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(Duration::from_secs(30))
-        // A redirect could carry the prompt, and on the same host the key, to where nobody meant it to go.
+        // A redirect could carry the prompt, and on the same host the key, to an unintended place.
         .redirect(redirect::Policy::none())
-        // Calls are counted: only `retry` may make one again.
+        // Calls are counted: only `retry` may repeat one.
         .retry(retry::never())
         .user_agent(concat!("ralph/", env!("CARGO_PKG_VERSION")))
-        // The environment is read in one place, and this is not it.
+        // The environment is read in one place, which is not here.
         .no_proxy();
     let builder = match proxy {
         Some(url) => {
@@ -48,12 +48,12 @@ pub fn client(proxy: Option<&str>) -> Result<Client, Error> {
     builder.build().map_err(|source| Error::Client { source: source.without_url() })
 }
 
-/// Where a model is and how to ask it.
+/// The endpoint of a model and how to call it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteEndpoint {
-    /// The name people know it by: `zai/glm-4.7`.
+    /// The display name: `zai/glm-4.7`.
     pub name: String,
-    /// The name the server knows it by: `glm-4.7`.
+    /// The server's name for it: `glm-4.7`.
     pub model: String,
     pub wire: ProviderProtocol,
     /// Everything before the protocol's own path; a query is kept.
@@ -76,11 +76,11 @@ pub struct RemoteModel {
     /// The name of the key.
     credential: Option<String>,
     headers: HeaderMap,
-    /// What the server was found to take. Only spares a refused request; the answers do not depend on it.
+    /// The fields the server was found to accept. Only saves refused requests; answers do not depend on it.
     shape: Mutex<SupportedFields>,
 }
 
-// The URL's query may hold a key, so only the host is shown.
+// The URL's query may contain a key, so only the host is shown.
 impl fmt::Debug for RemoteModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RemoteModel").field("name", &self.name).field("host", &self.host).finish_non_exhaustive()
@@ -91,7 +91,7 @@ impl RemoteModel {
     pub fn new(client: Client, endpoint: RemoteEndpoint) -> Result<Self, Error> {
         let RemoteEndpoint { name, model, wire, base_url, api_version, key, scheme } = endpoint;
         let bad = |problem| Error::BaseUrl { model: name.clone(), problem };
-        let format = ModelWireFormat::of(wire).ok_or_else(|| bad("leads to no server"))?;
+        let format = ModelWireFormat::of(wire).ok_or_else(|| bad("does not lead to a server"))?;
         let (url, host) = endpoint_url::request_url(wire, &base_url, &model, api_version.as_deref()).map_err(bad)?;
         let headers =
             endpoint_url::auth_headers(wire, key.as_ref(), scheme).map_err(|()| Error::Key { model: name.clone() })?;
@@ -99,7 +99,7 @@ impl RemoteModel {
         Ok(Self { client, name, model, format, url, host, key, credential: None, headers, shape })
     }
 
-    /// Says under which name its key is known, for the record.
+    /// Sets the name of the key, for the audit log.
     #[must_use]
     pub fn with_credential_name(self, credential: Option<String>) -> Self {
         Self { credential, ..self }
@@ -107,7 +107,7 @@ impl RemoteModel {
 
     async fn negotiate_fields(&self, request: &ModelRequest) -> Result<ModelReply, Error> {
         let mut shape = *self.shape.lock().unwrap_or_else(PoisonError::into_inner);
-        // Every complaint takes one more field away, so this ends.
+        // Every rejection removes one more field, so this ends.
         loop {
             let body = self
                 .format
@@ -161,7 +161,7 @@ impl RemoteModel {
         let body = String::from_utf8_lossy(&bytes);
         let answer = match self.format.decode_answer(&body, request) {
             Ok(answer) => answer,
-            // Some gateways put the provider's error into a fine answer.
+            // Some gateways put the provider's error into a successful answer.
             Err(AnswerFlaw::NoChoice) => match embedded_error_status(&body) {
                 Some(status) => {
                     return Err(self.status_error(&ModelErrorResponse { status, headers, body: body.into_owned() }));
@@ -187,18 +187,18 @@ impl RemoteModel {
 
     fn status_error(&self, refusal: &ModelErrorResponse) -> Error {
         let ModelErrorResponse { status, headers, body } = refusal;
-        let said = ProviderErrorBody::parse(body).message;
-        let said = if said.is_empty() { body } else { &said };
-        let said = match safe_excerpt(said, self.key.as_ref()) {
-            said if said.is_empty() => "no reason given".to_owned(),
-            said => said,
+        let text = ProviderErrorBody::parse(body).message;
+        let text = if text.is_empty() { body } else { &text };
+        let text = match safe_excerpt(text, self.key.as_ref()) {
+            text if text.is_empty() => "no reason given".to_owned(),
+            text => text,
         };
         let (class, billed) = (classify(*status, headers, body), self.format.is_billed(body));
-        Error::Status { model: self.name.clone(), status: *status, class, said, billed }
+        Error::Status { model: self.name.clone(), status: *status, class, said: text, billed }
     }
 
-    fn bad_answer(&self, flaw: AnswerFlaw, said: &str) -> Error {
-        Error::BadAnswer { model: self.name.clone(), flaw, said: safe_excerpt(said, self.key.as_ref()) }
+    fn bad_answer(&self, flaw: AnswerFlaw, text: &str) -> Error {
+        Error::BadAnswer { model: self.name.clone(), flaw, said: safe_excerpt(text, self.key.as_ref()) }
     }
 }
 
@@ -225,7 +225,7 @@ impl LanguageModel for RemoteModel {
     }
 }
 
-/// An answer that is an error.
+/// An error answer.
 struct ModelErrorResponse {
     status: u16,
     headers: HeaderMap,
@@ -236,14 +236,14 @@ impl ModelErrorResponse {
     async fn read(mut response: Response) -> Self {
         let status = response.status().as_u16();
         let mut headers = response.headers().clone();
-        // Reset times are measured against the server's clock; ours has to do where it shows none.
+        // Reset times are relative to the server's clock; the host's clock is used if the server sends none.
         if !headers.contains_key(DATE)
             && let Ok(now) = jiff::fmt::rfc2822::to_string(&jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC))
             && let Ok(now) = HeaderValue::from_str(&now)
         {
             headers.insert(DATE, now);
         }
-        // Half an error is still one, so how the body ends does not matter.
+        // Half an error body is still an error, so how the body ends does not matter.
         let (bytes, _) = read_body(&mut response, ERROR_CAP).await;
         Self { status, headers, body: String::from_utf8_lossy(&bytes).into_owned() }
     }
@@ -272,7 +272,7 @@ async fn read_body(response: &mut Response, cap: usize) -> (Vec<u8>, ModelBodyEn
     }
 }
 
-/// Returns the status of an error that came inside a fine answer.
+/// Returns the status of an error inside a successful answer.
 fn embedded_error_status(body: &str) -> Option<u16> {
     let value: Value = serde_json::from_str(body).ok()?;
     let error = value.get("error").filter(|error| error.is_object() || error.is_string())?;
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hidden_statuses() {
+    fn embedded_statuses() {
         for (body, want) in [
             (r#"{"error":{"code":429,"message":"x"}}"#, Some(429)),
             (r#"{"error":{"code":"502"}}"#, Some(502)),

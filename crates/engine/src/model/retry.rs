@@ -1,7 +1,7 @@
-//! Whether, when and how often a failed call is made again.
+//! Decides whether, when and how often a failed call is retried.
 //!
-//! The judgement is `policy`, which is pure; `call_with_retry` only waits. Provider trouble uses up no iteration, but
-//! every call may cost money, so calls are bounded: per kind of trouble and altogether.
+//! `retry_decision` is pure; `call_with_retry` only waits. Provider errors use up no iteration, but every call may
+//! cost money, so calls are bounded: per class of error and in total.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::{CallKey, Error, LanguageModel, LostCallPolicy, ModelErrorClass, ModelReply, ModelRequest};
 
-/// The most calls one question may lead to, whatever mixture of trouble it meets.
+/// The most calls that one request may cause, whatever mixture of errors it meets.
 pub const MAX_CALLS: u32 = 12;
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// A run does not hold its breath longer than this: it parks, and says until when.
+/// A run does not sleep longer than this: it parks and reports until when.
 const LONGEST_RESET: Duration = Duration::from_mins(1);
 
-/// How fast time passes between calls: the pauses are as they are, or shorter by a factor, for a rehearsal.
+/// Scales the pauses between calls: 1 in real runs, larger for a rehearsal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPace(u32);
 
@@ -34,7 +34,7 @@ impl RetryPace {
         Self(by.max(1))
     }
 
-    /// Returns a pause as long as this pace makes it.
+    /// Returns a pause scaled to this pace.
     pub fn scale(self, pause: Duration) -> Duration {
         pause / self.0
     }
@@ -46,7 +46,7 @@ pub enum RetryDecision {
     Retry {
         after: Duration,
     },
-    /// The provider states when it will answer again, and that is too long to sit out.
+    /// The provider states when it will answer again, and that is too long to sleep through.
     Park {
         until: Duration,
     },
@@ -54,7 +54,7 @@ pub enum RetryDecision {
 }
 
 impl RetryDecision {
-    /// Returns the same with its pause at this pace.
+    /// Returns the same decision with its pause scaled.
     fn scaled(self, pace: RetryPace) -> Self {
         match self {
             Self::Retry { after } => Self::Retry { after: pace.scale(after) },
@@ -63,12 +63,12 @@ impl RetryDecision {
         }
     }
 
-    /// Says what follows, for people.
+    /// Describes what follows, for the user.
     pub fn describe(&self) -> String {
         match self {
-            Self::Retry { after } => format!("asking again in {:.1} s", after.as_secs_f64()),
+            Self::Retry { after } => format!("retrying in {:.1} s", after.as_secs_f64()),
             Self::Park { until } => format!("the provider answers again in {} s", until.as_secs()),
-            Self::GiveUp => "not asked again".to_owned(),
+            Self::GiveUp => "not retried".to_owned(),
         }
     }
 }
@@ -81,7 +81,7 @@ pub fn retry_decision(class: ModelErrorClass, attempt: u32, jitter: f64) -> Retr
     };
     match reset {
         Some(reset) if reset > LONGEST_RESET => RetryDecision::Park { until: reset },
-        // A short limit that does not end is a long one: the run waits instead of dying of it.
+        // A short limit that does not end is a long one: the run waits instead of failing.
         Some(_) if attempt >= max_attempts(class) => RetryDecision::Park { until: LONGEST_RESET },
         Some(reset) if reset > Duration::ZERO => RetryDecision::Retry { after: reset },
         _ if attempt >= max_attempts(class) => RetryDecision::GiveUp,
@@ -89,7 +89,7 @@ pub fn retry_decision(class: ModelErrorClass, attempt: u32, jitter: f64) -> Retr
     }
 }
 
-/// Returns how long to wait after the `times`-th call in a row that was lost, before its question is asked anew.
+/// Returns how long to wait after the `times`-th lost call in a row, before the request is sent again.
 pub fn pause_after(class: ModelErrorClass, times: u32, pace: RetryPace) -> Duration {
     match retry_decision(class, times, jitter()) {
         RetryDecision::Retry { after } => pace.scale(after),
@@ -97,13 +97,13 @@ pub fn pause_after(class: ModelErrorClass, times: u32, pace: RetryPace) -> Durat
     }
 }
 
-/// Returns how many calls may end in this class before it is final.
+/// Returns how many calls may fail with this class before it is final.
 pub fn max_attempts(class: ModelErrorClass) -> u32 {
     match class {
         ModelErrorClass::RateLimited { .. } | ModelErrorClass::Overloaded { .. } => 8,
         ModelErrorClass::Connect => 6,
         ModelErrorClass::ServerError => 5,
-        // Each of these may be paid for.
+        // Each of these may have been charged.
         ModelErrorClass::Timeout | ModelErrorClass::BadAnswer => 3,
         ModelErrorClass::Auth
         | ModelErrorClass::Quota
@@ -117,7 +117,7 @@ pub fn max_attempts(class: ModelErrorClass) -> u32 {
     }
 }
 
-/// Doubles from half a second to half a minute; the jitter takes away up to half, so that runs do not return in step.
+/// Doubles from half a second to half a minute; the jitter removes up to half, so that runs do not retry in step.
 fn backoff(attempt: u32, jitter: f64) -> Duration {
     let doublings = attempt.saturating_sub(1).min(10);
     let whole = FIRST_WAIT.saturating_mul(1 << doublings).min(LONGEST_WAIT);
@@ -135,23 +135,23 @@ pub struct ModelCallFailure {
     pub class: ModelErrorClass,
     /// How many calls were made.
     pub attempts: u32,
-    /// Set when it is worth asking again after this time.
+    /// Set if it is worth calling again after this time.
     pub park: Option<Duration>,
 }
 
-/// What ends a call before its answer.
+/// Cancels a call before its answer.
 #[derive(Debug, Clone, Default)]
 pub struct CallCancellation {
-    /// Ends everything, a call under way too.
+    /// Cancels everything, including a call in flight.
     pub now: CancellationToken,
-    /// Ends the wait between two calls, but no call.
+    /// Cancels the wait between two calls, but no call.
     pub wait: CancellationToken,
 }
 
-/// Asks, and asks again while that can help.
+/// Calls the model, and retries while that can help.
 ///
-/// `on_attempt` hears of every failed call and of what follows it, before the wait; it can end the affair through `stop`.
-/// The attempts are counted on from `key.attempt`. Dropping the future is fine at any time.
+/// `on_attempt` receives every failed call and the decision that follows, before the wait; it can end the loop through
+/// `stop`. Attempts are counted from `key.attempt`. The future may be dropped at any time.
 pub async fn call_with_retry(
     model: &dyn LanguageModel,
     request: &ModelRequest,
@@ -216,7 +216,7 @@ fn stopped(model: &dyn LanguageModel, attempts: u32) -> ModelCallFailure {
     }
 }
 
-/// Nobody was asked when it ended, so nobody charges for it.
+/// No call was in flight when it ended, so nothing is charged.
 fn cancelled_while_waiting(model: &dyn LanguageModel, attempts: u32) -> ModelCallFailure {
     ModelCallFailure {
         error: Error::CancelledWhileWaiting { model: model.name().to_owned() },
@@ -225,7 +225,7 @@ fn cancelled_while_waiting(model: &dyn LanguageModel, attempts: u32) -> ModelCal
 }
 
 fn jitter() -> f64 {
-    // Without randomness at hand, the middle is as good as any.
+    // Without randomness, the middle is as good as any value.
     getrandom::u32().map_or(0.5, |random| f64::from(random) / f64::from(u32::MAX))
 }
 

@@ -1,7 +1,7 @@
-//! A recorded conversation as data: reading it, writing it, and choosing the reply for a call.
+//! Parses, writes and selects the replies of a recorded conversation.
 //!
-//! The choice depends on the call's key and its prompt alone. There is no place in the script that moves, so a run that
-//! crashed and was resumed gets the same replies as one that never stopped.
+//! The selection depends only on the call's key and its prompt. A script has no moving position, so a run that crashed
+//! and was resumed gets the same replies as one that never stopped.
 
 use ralph_core::price::TokenUsage;
 use ralph_core::text;
@@ -17,10 +17,10 @@ pub const SCRIPT_FORMAT: u64 = 1;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptedReply {
-    /// What the model says; or see `json`.
+    /// The model's text; or see `json`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// What the model says, as a value: easier to write by hand than JSON within a string.
+    /// The model's text as a value: easier to write by hand than JSON within a string.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub json: Option<Value>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,12 +38,12 @@ pub struct ScriptedReply {
     /// Answers every later iteration too; only on the last reply without `when`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub repeat: bool,
-    /// For people.
+    /// A comment for readers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// Which calls a reply is for. What is not stated fits any call.
+/// Which calls a reply is for. Omitted fields match any call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplyCondition {
@@ -51,7 +51,7 @@ pub struct ReplyCondition {
     pub iteration: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<u32>,
-    /// Which diagnosis asks, counted from 1.
+    /// The number of the diagnosis that makes the call, counted from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnosis: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,17 +60,17 @@ pub struct ReplyCondition {
     pub prompt_contains: Option<String>,
 }
 
-/// Trouble to play before, or instead of, an answer.
+/// An error to play before, or instead of, an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScriptedFault {
     pub status: u16,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<u64>,
-    /// The provider's error body; decides the kind of trouble together with the status.
+    /// The provider's error body; decides the class of the error together with the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
-    /// How many attempts fail before the answer comes: 1 when there is an answer, all when there is none.
+    /// How many attempts fail before the answer comes: 1 if there is an answer, all if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
 }
@@ -80,7 +80,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl ScriptedReply {
-    /// Writes down an answer, pinned to its call.
+    /// Records a reply, pinned to its call.
     pub fn of(key: CallKey, reply: &ModelReply) -> Self {
         Self {
             text: Some(reply.text.clone()),
@@ -102,12 +102,12 @@ impl ScriptedReply {
         format!("{}\n", json!({ "format": SCRIPT_FORMAT }))
     }
 
-    /// Returns what the model says, if it says anything.
+    /// Returns the model's text, if there is any.
     pub fn answer(&self) -> Option<String> {
         self.text.clone().or_else(|| self.json.as_ref().map(Value::to_string))
     }
 
-    /// Returns the fault this attempt meets.
+    /// Returns the fault that this attempt meets.
     pub fn fault(&self, attempt: u32) -> Option<&ScriptedFault> {
         let has_answer = self.text.is_some() || self.json.is_some();
         self.fault.as_ref().filter(|fault| !has_answer || attempt < fault.times.unwrap_or(1))
@@ -129,7 +129,7 @@ impl ScriptedReply {
 }
 
 impl ReplyCondition {
-    /// Returns what only this call fits.
+    /// Returns the condition that only this call matches.
     fn exactly(key: CallKey) -> Self {
         let CallKey { iteration, call, diagnosis, attempt: _ } = key;
         Self { iteration: Some(iteration), call: Some(call), diagnosis, ..Self::default() }
@@ -244,15 +244,15 @@ impl ConversationScript {
         Ok(script)
     }
 
-    /// Returns the reply for a call: the fitting one with the most conditions, the earlier of equals; or, for the
-    /// first call of an iteration, the one whose turn it is.
+    /// Returns the reply for a call: the matching one with the most conditions, the earlier of equals; or, for the
+    /// first call of an iteration, the one in turn.
     pub fn reply(&self, key: CallKey, profile: &str, request: &ModelRequest) -> Option<&ScriptedReply> {
         let fitting = self
             .conditional
             .iter()
             .filter_map(|reply| reply.when.as_ref().map(|when| (when, reply)))
             .filter(|(when, _)| when.matches(key, profile, request))
-            // Of equals `max_by_key` takes the last, hence the turn.
+            // Of equals `max_by_key` takes the last, hence the reversal.
             .rev()
             .max_by_key(|(when, _)| when.conditions())
             .map(|(_, reply)| reply);
@@ -264,11 +264,11 @@ impl ConversationScript {
     }
 }
 
-/// Returns serde's words without its own line number, which is always 1 here.
+/// Returns serde's message without its own line number, which is always 1 here.
 fn json_error_text(error: &serde_json::Error) -> String {
-    let words = error.to_string();
-    let words = words.split(" at line ").next().unwrap_or_default();
-    format!("{} (column {})", text::first_line(words, 200), error.column())
+    let message = error.to_string();
+    let message = message.split(" at line ").next().unwrap_or_default();
+    format!("{} (column {})", text::first_line(message, 200), error.column())
 }
 
 #[cfg(test)]
@@ -405,7 +405,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_calmly(text in "\\PC{0,200}", iteration: u32, call in 0..3_u32) {
+        fn any_text_parses_without_panic(text in "\\PC{0,200}", iteration: u32, call in 0..3_u32) {
             for script in [text.clone(), format!("{{\"format\":1}}\n{text}")] {
                 if let Ok(script) = ConversationScript::parse(&script) {
                     script.reply(CallKey::new(iteration, call), "p", &asking(&text));
@@ -413,9 +413,9 @@ mod tests {
             }
         }
 
-        /// Which reply a call gets does not depend on what was asked before.
+        /// The reply to a call does not depend on earlier calls.
         #[test]
-        fn no_hidden_place(count in 1..6_u32, order in proptest::collection::vec(1..9_u32, 1..20)) {
+        fn replies_do_not_depend_on_order(count in 1..6_u32, order in proptest::collection::vec(1..9_u32, 1..20)) {
             let mut lines = ScriptedReply::header();
             for i in 1..=count {
                 lines += &ScriptedReply { text: Some(i.to_string()), ..ScriptedReply::default() }.line();

@@ -1,6 +1,6 @@
-//! A model that plays a recorded conversation: for demos, tests and replay. It needs no network and no key.
+//! Plays a recorded conversation as a model: for demos, tests and replay. It needs no network and no key.
 //!
-//! Faults go through the same classification as a real provider's, so a script can rehearse trouble too.
+//! Faults go through the same classification as a real provider's, so a script can rehearse errors too.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::{
     CallKey, Error, LanguageModel, ModelFinishReason, ModelReply, ModelRequest, classify, error_body, estimate_usage,
 };
 
-/// A recorded conversation in the place of a model.
+/// A model that plays a recorded conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScriptedModel {
     name: String,
@@ -47,7 +47,7 @@ impl ScriptLoadError {
 }
 
 impl ScriptedModel {
-    /// Makes a model of a script. `file` is its name as the profile has it, `profile` the profile's own name.
+    /// Creates a model from a script. `file` is its name in the profile, `profile` the profile's own name.
     pub fn new(file: &str, profile: impl Into<String>, script: ConversationScript) -> Self {
         Self { name: format!("scripted/{file}"), profile: profile.into(), script }
     }
@@ -62,7 +62,7 @@ impl ScriptedModel {
             Ok(script) => script,
             Err(source) => return Err(ScriptLoadError::Invalid { file, source }),
         };
-        // The name goes into artefacts, so it must not depend on where the file lies.
+        // The name goes into artefacts, so it must not depend on the file's folder.
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         Ok(Self::new(&name, profile, script))
     }
@@ -72,7 +72,7 @@ impl ScriptedModel {
             return Err(self.fault_error(fault));
         }
         let text = reply.answer().unwrap_or_default();
-        // A provider bills no more than it was allowed to say, however long a text the script holds.
+        // A provider bills no more than the output limit, however long the script's text is.
         let estimate = || {
             let guess = estimate_usage(request, text.len());
             TokenUsage { output: guess.output.min(u64::from(request.max_output_tokens)), ..guess }
@@ -93,12 +93,12 @@ impl ScriptedModel {
             headers.insert(RETRY_AFTER, seconds.into());
         }
         let body = fault.body.as_deref().unwrap_or_default();
-        let said = match error_body::safe_excerpt(&error_body::ProviderErrorBody::parse(body).message, None) {
-            said if said.is_empty() => "a fault of the script".to_owned(),
-            said => said,
+        let text = match error_body::safe_excerpt(&error_body::ProviderErrorBody::parse(body).message, None) {
+            text if text.is_empty() => "a fault of the script".to_owned(),
+            text => text,
         };
         let class = classify(fault.status, &headers, body);
-        Error::Status { model: self.name.clone(), status: fault.status, class, said, billed: false }
+        Error::Status { model: self.name.clone(), status: fault.status, class, said: text, billed: false }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Publishes to a repository without a forge: the branch goes to the remote or becomes a branch of the user's repository,
-//! and the pull request is a file in the run folder.
+//! Publishes to a repository without a forge: the branch goes to the remote or becomes a branch of the user's
+//! repository, and the pull request is a file in the run folder.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::git::{self, GitAuth, GitProgram, GitRemote, RunBranch, Sha, UserRepo};
 use crate::store::write_atomic;
 
-/// The host's git, without a forge.
+/// Publishes with the host's git, without a forge.
 #[derive(Debug)]
 pub struct LocalScm {
     git: GitProgram,
@@ -63,7 +63,7 @@ impl Scm for LocalScm {
         Ok(PullRequestLink { url: format!("file://{}", path.display()), number: existing.unwrap_or(1) })
     }
 
-    /// Keeps the receipt as a git note: in the run's repository, and in the user's where it has the commit.
+    /// Stores the receipt as a git note: in the run's repository, and in the user's if it has the commit.
     async fn attach_receipt(&self, run: PublishedRun<'_>, sha: &Sha, receipt: &str) -> Result<(), Error> {
         let stamp = git::stamp(&run.started.identity);
         run.bare.odb().set_note(sha, receipt.as_bytes(), &stamp).await?;

@@ -1,4 +1,5 @@
-//! Publishes a run's branch and pull request: the [`Scm`] trait, and its implementation for repositories without a forge.
+//! Publishes a run's branch and pull request: the [`Scm`] trait, and its implementation for repositories without a
+//! forge.
 //!
 //! When to publish is decided in `ralph_core::decide`; what a pull request says is written in `run::publish`.
 
@@ -16,7 +17,7 @@ use crate::store::RunFolder;
 
 pub use local::LocalScm;
 
-/// The run that is published.
+/// The run to publish.
 #[derive(Debug, Clone, Copy)]
 pub struct PublishedRun<'a> {
     pub started: &'a RunStart,
@@ -25,18 +26,18 @@ pub struct PublishedRun<'a> {
     pub bare: &'a BareRepo,
 }
 
-/// Where a pull request can be read.
+/// The link to a pull request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullRequestLink {
     pub url: String,
     pub number: u64,
 }
 
-/// Whoever hosts the user's repository: takes branches and pull requests and runs CI checks.
+/// The host of the user's repository: accepts branches and pull requests and runs CI checks.
 #[async_trait]
 pub trait Scm: fmt::Debug + Send + Sync {
-    /// Pushes the run's branch at `sha` and returns where it went. `replaces` is what this run pushed before and may
-    /// overwrite.
+    /// Pushes the run's branch at `sha` and returns the destination. `replaces` is the commit this run pushed before,
+    /// which may be overwritten.
     async fn push(&self, run: PublishedRun<'_>, sha: &Sha, replaces: Option<&Sha>) -> Result<String, Error>;
 
     /// Opens the pull request, or updates the one with the number `existing`.
@@ -50,6 +51,6 @@ pub trait Scm: fmt::Debug + Send + Sync {
     /// Attaches the text of the signed receipt to the commit it is about.
     async fn attach_receipt(&self, run: PublishedRun<'_>, sha: &Sha, receipt: &str) -> Result<(), Error>;
 
-    /// Returns what the CI checks of a pushed commit say now.
+    /// Returns the current state of the CI checks of a pushed commit.
     async fn checks(&self, run: PublishedRun<'_>, sha: &Sha) -> Result<CiState, Error>;
 }

@@ -1,6 +1,6 @@
-//! Asks the program of a `cmd://` line, and remembers its answer for as long as it is good.
+//! Runs the program of a `cmd://` line, and caches its answer for as long as it is valid.
 //!
-//! What is remembered is in this process's memory alone, wiped when it is too old.
+//! The cache is in this process's memory only, and an answer is wiped when it expires.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,13 +15,13 @@ use super::helper_program;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Answers by the program and the words that asked for them, each with the moment it is too old.
+/// Answers by program and arguments, each with its expiry.
 type CommandAnswers = BTreeMap<(PathBuf, Vec<String>), (Instant, Secret)>;
 
 /// Shared by all stores of the process: a run opens several.
 static ANSWER_CACHE: LazyLock<Mutex<CommandAnswers>> = LazyLock::new(Mutex::default);
 
-/// Returns what the program of a `cmd://` line tells.
+/// Returns the secret that the program of a `cmd://` line prints.
 pub fn read_from_command(name: &str, line: &Secret, env: &Env) -> Result<Secret, Error> {
     let command = CredentialCommand::parse(line.expose())
         .map_err(|source| Error::BadCommand { name: name.to_owned(), source })?;

@@ -1,4 +1,4 @@
-//! What can go wrong around a secret. No message ever holds a value.
+//! Defines errors around a secret. No message ever contains a value.
 
 use std::io;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub enum Error {
     TooLong { name: String },
     #[error("the command of `{name}` is wrong")]
     BadCommand { name: String, source: BadCommand },
-    #[error("the command of `{name}` told no secret: {why}")]
+    #[error("the command of `{name}` returned no secret: {why}")]
     Command { name: String, why: String },
     #[error("`{name}` of the environment is a `cmd://` line, and those are taken from your own secret files only")]
     CommandInEnvironment { name: String },
@@ -37,7 +37,7 @@ pub enum Error {
     CommandInKeyring { name: String },
     #[error("there is no secret `{name}`")]
     Missing { name: String },
-    #[error("`{name}` is set in {place}, from where nothing is removed")]
+    #[error("`{name}` is set in {place}, which ralph does not change")]
     NotOurs { name: String, place: &'static str },
     #[error("`{host}` refused `{name}` ({status}); nothing was stored")]
     Refused { name: String, host: String, status: u16 },
@@ -45,11 +45,11 @@ pub enum Error {
     Inconclusive { name: String, host: String, status: u16 },
     #[error("`{host}` could not be reached, so `{name}` could not be tried; nothing was stored")]
     Unreachable { name: String, host: String, source: reqwest::Error },
-    #[error("`{name}` is no private key in PEM: {why}; nothing was stored")]
+    #[error("`{name}` is not a private key in PEM: {why}; nothing was stored")]
     Pem { name: String, why: &'static str },
     #[error(transparent)]
     NoProbe(#[from] ProbeUnavailable),
-    #[error("could not make a client")]
+    #[error("could not set up the HTTP client")]
     Client(#[source] crate::model::Error),
 }
 
@@ -57,7 +57,8 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::File { .. } => Some(
-                "check that the folder is there and yours to write; `ralph config path` lists ralph's own".to_owned(),
+                "check that the folder exists and that you can write to it; `ralph config path` lists ralph's own"
+                    .to_owned(),
             ),
             Self::NotPrivate { remedy, .. } => Some(remedy.clone()),
             Self::Unreadable { name, .. }
@@ -77,7 +78,7 @@ impl Error {
                 Some(format!("unset {name}, and give the line to: ralph secret set {name}"))
             }
             Self::Missing { .. } => Some("ralph secret ls".to_owned()),
-            Self::NotOurs { name, .. } => Some(format!("unset {name}, or take its line out of `.env`")),
+            Self::NotOurs { name, .. } => Some(format!("unset {name}, or remove its line from `.env`")),
             Self::Unreachable { source, .. } if crate::model::is_untrusted_certificate(source) => {
                 crate::model::ModelErrorClass::Untrusted.hint().map(str::to_owned)
             }
@@ -115,7 +116,7 @@ impl Error {
     }
 }
 
-/// Names the file an I/O error happened on.
+/// Attaches the path to an I/O error.
 pub(super) fn file(doing: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::File { doing, path, source }

@@ -1,4 +1,4 @@
-//! Secrets in files: `<config folder>/secrets/NAME`, one value each, for nobody but the user.
+//! Stores secrets in files: `<config folder>/secrets/NAME`, one value each, readable by the user only.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ impl SecretFiles {
         self.folder.join(name.as_str())
     }
 
-    /// Reads what a file holds: a value, or a `cmd://` line.
+    /// Reads the content of a file: a value, or a `cmd://` line.
     pub(super) fn read(&self, name: &SecretName) -> Result<Option<Secret>, Error> {
         private_files::check_folder(&self.folder)?;
         let path = self.path(name);
@@ -38,12 +38,12 @@ impl SecretFiles {
         private_files::write(&self.path(name), format!("{}\n", secret.expose()).as_bytes())
     }
 
-    /// Removes a file; tells whether there was one.
+    /// Removes a file; returns whether there was one.
     pub(super) fn remove(&self, name: &SecretName) -> Result<bool, Error> {
         private_files::remove(&self.path(name))
     }
 
-    /// Returns the names there are files for, sorted. Files with other names are not ours.
+    /// Returns the names that have files, sorted. Files with other names are not ralph's.
     pub(super) fn names(&self) -> Result<Vec<SecretName>, Error> {
         let mut names: Vec<SecretName> =
             entries(&self.folder)?.iter().filter_map(|name| SecretName::parse(name).ok()).collect();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_for_the_owner_alone() {
+    fn files_are_private_to_the_owner() {
         let SecretFilesFixture { files, dir } = fixture();
         assert_eq!(files.read(&name()).unwrap(), None);
         assert_eq!(files.names().unwrap(), []);
@@ -112,12 +112,12 @@ mod tests {
         let root = dir.path().to_str().unwrap().to_owned();
         spoil(&files.path(&name()));
         let error = files.read(&name()).unwrap_err();
-        let told = (error.to_string().replace(&root, "DIR"), error.hint().unwrap_or_default().replace(&root, "DIR"));
-        assert_eq!(told, (why.to_owned(), remedy.to_owned()));
+        let shown = (error.to_string().replace(&root, "DIR"), error.hint().unwrap_or_default().replace(&root, "DIR"));
+        assert_eq!(shown, (why.to_owned(), remedy.to_owned()));
     }
 
     #[test]
-    fn what_is_not_private_is_refused() {
+    fn files_that_are_not_private_are_refused() {
         let chmod = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
         check_refused(
             |path| chmod(path, 0o644),
@@ -156,12 +156,12 @@ mod tests {
                 fs::remove_file(path).unwrap();
                 fs::create_dir(path).unwrap();
             },
-            "`DIR/config/secrets/MY_KEY` is not private: it is no plain file",
+            "`DIR/config/secrets/MY_KEY` is not private: it is not a plain file",
             "rm -r DIR/config/secrets/MY_KEY",
         );
         check_refused(
             |path| fs::write(path, "two words").unwrap(),
-            "`DIR/config/secrets/MY_KEY` holds no text that could be a secret: it holds blanks or control characters",
+            "`DIR/config/secrets/MY_KEY` holds no text that could be a secret: it contains whitespace or control characters",
             "ralph secret set MY_KEY",
         );
     }

@@ -1,4 +1,4 @@
-//! The keyring of the system, through the program that every such system has: `secret-tool` (Secret Service) or
+//! Stores secrets in the system's keyring through its command-line program: `secret-tool` (Secret Service) or
 //! `security` (macOS). A value goes in by standard input only, never as an argument, which other programs can see.
 
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use ralph_core::secret::{Secret, SecretName};
 use super::error::Error;
 use super::helper_program::{self, HelperOutput};
 
-/// A person may have to unlock it.
+/// The user may have to unlock the keyring.
 const TIMEOUT: Duration = Duration::from_mins(1);
-/// `security` reads its commands in lines, and cuts longer ones.
+/// `security` reads its commands in lines and cuts longer ones.
 const LONGEST_LINE: usize = 4000;
-/// What `security` answers when there is no such item.
+/// The exit code of `security` for a missing item.
 const ITEM_NOT_FOUND: i32 = 44;
-/// Marks a value that is written in hex, because it has line ends or quotes.
+/// Marks a value written in hex, because it has line ends or quotes.
 const HEX_PREFIX: &str = "hex:";
 
-/// Which program keeps the keyring.
+/// The program that manages the keyring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyringKind {
     SecretTool,
@@ -52,12 +52,12 @@ impl Keyring {
         Some(Self { kind: flavour, program, env: env.clone() })
     }
 
-    /// Puts a value in, and makes sure that it can be taken out again.
+    /// Stores a value and checks that it can be read back.
     pub(super) fn store(&self, name: &SecretName, secret: &Secret) -> Result<(), Error> {
         let mut answer = match self.kind {
             KeyringKind::SecretTool => {
                 let label = format!("--label=ralph {name}");
-                self.run("take", name, &["store", &label, "service", "ralph", "name", name], secret.expose())?
+                self.run("store", name, &["store", &label, "service", "ralph", "name", name], secret.expose())?
             }
             KeyringKind::Security => {
                 let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/+=".contains(c);
@@ -69,46 +69,46 @@ impl Keyring {
                 if line.len() > LONGEST_LINE {
                     return Err(Error::TooLong { name: name.to_string() });
                 }
-                self.run("take", name, &["-i"], &line)?
+                self.run("store", name, &["-i"], &line)?
             }
         };
         if answer.code != Some(0) {
-            // It may repeat what it was told.
+            // The error may repeat the input.
             for form in [secret.expose(), &hash::hex(secret.expose().as_bytes())] {
                 answer.stderr_line = answer.stderr_line.replace(form, "…");
             }
-            return Err(keyring_error("take", name, &answer));
+            return Err(keyring_error("store", name, &answer));
         }
         match self.lookup(name)? {
             Some(kept) if kept == *secret => Ok(()),
             _ => Err(Error::Keyring {
                 doing: "keep",
                 name: name.to_string(),
-                why: "what it gives back is not what it was given".to_owned(),
+                why: "it returned another value than the one it was given".to_owned(),
             }),
         }
     }
 
-    /// Takes a value out. A locked keyring asks the person to unlock it.
+    /// Reads a value. A locked keyring asks the user to unlock it.
     pub(super) fn lookup(&self, name: &SecretName) -> Result<Option<Secret>, Error> {
         let args: &[&str] = match self.kind {
             KeyringKind::SecretTool => &["lookup", "service", "ralph", "name", name],
             KeyringKind::Security => &["find-generic-password", "-s", "ralph", "-a", name, "-w"],
         };
-        let answer = self.run("give", name, args, "")?;
+        let answer = self.run("return", name, args, "")?;
         match answer.code {
             Some(0) => self.parse_value(name, &answer.stdout),
             _ if self.is_missing(&answer) => Ok(None),
-            _ => Err(keyring_error("give", name, &answer)),
+            _ => Err(keyring_error("return", name, &answer)),
         }
     }
 
-    /// Takes a value out if that needs no person; a locked keyring gives nothing.
+    /// Reads a value if that needs no interaction; a locked keyring returns nothing.
     pub(super) fn lookup_unlocked(&self, name: &SecretName) -> Result<Option<Secret>, Error> {
         if self.kind == KeyringKind::Security {
             return self.lookup(name);
         }
-        // Unlike a lookup, a search unlocks only when told to.
+        // Unlike a lookup, a search unlocks only on request.
         let answer = self.run("show", name, &["search", "service", "ralph", "name", name], "")?;
         let Some(text) = std::str::from_utf8(&answer.stdout).ok().filter(|_| answer.code == Some(0)) else {
             return Ok(None);
@@ -117,7 +117,7 @@ impl Keyring {
         Ok(value.map(str::trim_end).filter(|value| !value.is_empty()).map(Secret::new))
     }
 
-    /// Takes a value away; tells whether there was one.
+    /// Deletes a value; returns whether there was one.
     pub(super) fn clear(&self, name: &SecretName) -> Result<bool, Error> {
         let there = self.lookup(name)?.is_some();
         if !there {
@@ -127,8 +127,8 @@ impl Keyring {
             KeyringKind::SecretTool => &["clear", "service", "ralph", "name", name],
             KeyringKind::Security => &["delete-generic-password", "-s", "ralph", "-a", name],
         };
-        let answer = self.run("forget", name, args, "")?;
-        if answer.code == Some(0) { Ok(true) } else { Err(keyring_error("forget", name, &answer)) }
+        let answer = self.run("delete", name, args, "")?;
+        if answer.code == Some(0) { Ok(true) } else { Err(keyring_error("delete", name, &answer)) }
     }
 
     fn run(&self, doing: &'static str, name: &SecretName, args: &[&str], input: &str) -> Result<HelperOutput, Error> {
@@ -141,14 +141,14 @@ impl Keyring {
 
     fn is_missing(&self, answer: &HelperOutput) -> bool {
         match self.kind {
-            // It says nothing when there is nothing, and complains when something is wrong.
+            // It prints nothing if there is no item, and complains if something is wrong.
             KeyringKind::SecretTool => answer.code == Some(1) && answer.stderr_line.is_empty(),
             KeyringKind::Security => answer.code == Some(ITEM_NOT_FOUND),
         }
     }
 
     fn parse_value(&self, name: &SecretName, bytes: &[u8]) -> Result<Option<Secret>, Error> {
-        let wrong = |why: &str| Error::Keyring { doing: "give", name: name.to_string(), why: why.to_owned() };
+        let wrong = |why: &str| Error::Keyring { doing: "return", name: name.to_string(), why: why.to_owned() };
         let text = std::str::from_utf8(bytes).map_err(|_| wrong("its answer is not UTF-8"))?;
         let text = text.trim_end_matches(['\n', '\r']);
         let written = text.strip_prefix(HEX_PREFIX).filter(|_| self.kind == KeyringKind::Security);
@@ -166,7 +166,7 @@ fn keyring_error(doing: &'static str, name: &SecretName, answer: &HelperOutput) 
     let why = match (answer.stderr_line.as_str(), answer.code) {
         ("", Some(code)) => format!("its program ended with {code}"),
         ("", None) => "its program was killed".to_owned(),
-        (complaint, _) => complaint.to_owned(),
+        (stderr, _) => stderr.to_owned(),
     };
     Error::Keyring { doing, name: name.to_string(), why }
 }
@@ -178,8 +178,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// `secret-tool` as its manual describes it: items are files named after their attributes. `locked` beside them
-    /// makes a search hide values; `broken` is a session without a bus.
+    /// `secret-tool` as its manual describes it: items are files named after their attributes. A file `locked` beside
+    /// them makes a search hide values; `broken` is a session without a bus.
     pub(in crate::secret) const SECRET_TOOL: &str = r#"#!/bin/sh
 dir=@DIR@
 echo "$@" >> "$dir/calls"
@@ -202,7 +202,7 @@ clear) rm -f "$item" ;;
 esac
 "#;
 
-    /// `security` as its manual describes it: `-i` reads commands, `-w` prints a value, 44 is no such item.
+    /// `security` as its manual describes it: `-i` reads commands, `-w` prints a value, 44 means no such item.
     const SECURITY: &str = r#"#!/bin/sh
 dir=@DIR@
 echo "$@" >> "$dir/calls"
@@ -220,7 +220,7 @@ delete-generic-password) rm "$item" ;;
 esac
 "#;
 
-    /// Writes a stand-in program into a folder, and returns an environment that finds it.
+    /// Writes a fake program into a folder, and returns an environment that finds it.
     pub(in crate::secret) fn fake_program(dir: &Path, program: &str, text: &str) -> Env {
         let path = dir.join(program);
         std::fs::write(&path, text.replace("@DIR@", dir.to_str().unwrap())).unwrap();
@@ -263,7 +263,7 @@ esac
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_not_cut() {
+    fn a_line_that_is_too_long_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let env = fake_program(dir.path(), "security", SECURITY);
         let keyring = Keyring::find(KeyringKind::Security, &env).unwrap();
@@ -272,7 +272,7 @@ esac
     }
 
     #[test]
-    fn a_locked_keyring_shows_nothing_unasked() {
+    fn a_locked_keyring_returns_nothing_unasked() {
         let dir = tempfile::tempdir().unwrap();
         let env = fake_program(dir.path(), "secret-tool", SECRET_TOOL);
         let keyring = Keyring::find(KeyringKind::SecretTool, &env).unwrap();
@@ -284,26 +284,31 @@ esac
     }
 
     #[test]
-    fn trouble_is_told_without_the_value() {
+    fn errors_do_not_contain_the_value() {
         for (program, flavour, text, want) in [
-            ("secret-tool", KeyringKind::SecretTool, "echo no bus >&2; exit 1", "the keyring did not take `K`: no bus"),
+            (
+                "secret-tool",
+                KeyringKind::SecretTool,
+                "echo no bus >&2; exit 1",
+                "the keyring did not store `K`: no bus",
+            ),
             (
                 "secret-tool",
                 KeyringKind::SecretTool,
                 "exit 3",
-                "the keyring did not take `K`: its program ended with 3",
+                "the keyring did not store `K`: its program ended with 3",
             ),
             (
                 "secret-tool",
                 KeyringKind::SecretTool,
                 "cat >/dev/null; echo other",
-                "the keyring did not keep `K`: what it gives back is not what it was given",
+                "the keyring did not keep `K`: it returned another value than the one it was given",
             ),
             (
                 "security",
                 KeyringKind::Security,
                 "read l; echo \"bad: $l\" >&2; exit 2",
-                "the keyring did not take `K`: bad: add-generic-password -U -s ralph -a K -w …",
+                "the keyring did not store `K`: bad: add-generic-password -U -s ralph -a K -w …",
             ),
         ] {
             let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What is known about each secret besides its value: `<state folder>/secrets.json`.
+//! Stores what is known about each secret besides its value: `<state folder>/secrets.json`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -42,12 +42,12 @@ impl SecretSource {
     }
 }
 
-/// What is known about one secret. Fields of a newer ralph are kept.
+/// The metadata of one secret. Fields of a newer ralph are kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretMetadata {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<SecretKind>,
-    /// Where ralph put it; `None` for one it only used.
+    /// Where ralph stored it; `None` for one it only used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SecretSource>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ struct SecretMetadataDoc {
     more: Map<String, Value>,
 }
 
-/// The file and how it is changed.
+/// Reads and updates the metadata file.
 #[derive(Debug, Clone)]
 pub(super) struct SecretMetadataFile {
     path: PathBuf,
@@ -88,7 +88,7 @@ impl SecretMetadataFile {
         Ok(self.read()?.remove(name).unwrap_or_default())
     }
 
-    /// Changes the file under a lock, so that two processes lose nothing of each other.
+    /// Changes the file under a lock, so that two processes lose none of each other's changes.
     pub(super) fn update(&self, change: impl FnOnce(&mut BTreeMap<String, SecretMetadata>)) -> Result<(), Error> {
         let dir = self.path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(dir).map_err(file("make the folder", dir))?;
@@ -122,14 +122,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kept_private_and_whole() {
+    fn the_file_stays_private_and_keeps_unknown_fields() {
         let dir = tempfile::tempdir().unwrap();
-        let book = SecretMetadataFile::new(&RalphHome::new(dir.path(), dir.path()));
-        assert_eq!(book.read().unwrap(), BTreeMap::new());
+        let file = SecretMetadataFile::new(&RalphHome::new(dir.path(), dir.path()));
+        assert_eq!(file.read().unwrap(), BTreeMap::new());
         let path = dir.path().join("secrets.json");
         fs::write(&path, r#"{"format":1,"tomorrow":true,"secrets":{"A":{"kind":"oauth","colour":"red"}}}"#).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        book.update(|secrets| secrets.entry("B".to_owned()).or_default().kind = Some(SecretKind::ApiKey)).unwrap();
+        file.update(|secrets| secrets.entry("B".to_owned()).or_default().kind = Some(SecretKind::ApiKey)).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         let value: Value = serde_json::from_str(&text).unwrap();
         let want = serde_json::json!({"format": 1, "tomorrow": true,
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told() {
+    fn unreadable_files_are_reported() {
         for (text, want) in [("{", "is damaged"), (r#"{"format":2}"#, "was written by a newer ralph")] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("secrets.json");

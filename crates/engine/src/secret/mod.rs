@@ -1,11 +1,11 @@
-//! Where credentials are kept and found: the keyring of the system, a private file, the environment, a program that is
-//! asked. What a credential is, in words, is in `ralph_core::secret`.
+//! Stores and finds credentials: in the system's keyring, a private file, the environment, or through a program. The
+//! kinds of credentials are defined in `ralph_core::secret`.
 //!
-//! A name is looked for in that order, and the first source that has it decides. Ralph asks the keyring only for what it
-//! put there itself, so that nobody who keeps keys in the environment is asked to unlock one.
+//! A name is looked up in that order, and the first source that has it wins. Ralph queries the keyring only for
+//! secrets it stored there itself, so that users who keep keys in the environment are never asked to unlock it.
 //!
-//! The keyrings are reached through the programs `secret-tool` and `security`. They are tested with stand-ins that
-//! behave as the manuals of those programs say; a real Secret Service or Keychain is no part of the tests.
+//! The keyrings are accessed through the programs `secret-tool` and `security`. The tests use fakes that behave as the
+//! manuals of those programs say; a real Secret Service or Keychain is not part of the tests.
 
 mod command;
 mod error;

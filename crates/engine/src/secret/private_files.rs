@@ -1,4 +1,4 @@
-//! Files and folders that only their owner may read.
+//! Reads and writes files and folders that only their owner may read.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use super::error::{Error, file};
 
-/// Makes a folder for nobody else, or checks that the one that is there is.
+/// Creates a private folder, or checks that an existing one is private.
 pub(super) fn ensure_folder(path: &Path) -> Result<(), Error> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(file("make the folder", parent))?;
@@ -22,7 +22,7 @@ pub(super) fn ensure_folder(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Checks that a folder is a folder, ours, and closed to others.
+/// Checks that a path is a folder, owned by the user, and closed to others.
 pub(super) fn check_folder(path: &Path) -> Result<(), Error> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
@@ -39,7 +39,7 @@ pub(super) fn check_folder(path: &Path) -> Result<(), Error> {
     check_owner_and_mode(path, meta.uid(), meta.mode(), 700)
 }
 
-/// Reads a whole file of at most `cap` bytes; `None` when there is none. A link is not followed.
+/// Reads a whole file of at most `cap` bytes; `None` if there is none. A link is not followed.
 pub(super) fn read(path: &Path, cap: usize) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let opened = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -52,7 +52,7 @@ pub(super) fn read(path: &Path, cap: usize) -> Result<Option<Zeroizing<Vec<u8>>>
     };
     let meta = opened.metadata().map_err(file("look at", path))?;
     if !meta.is_file() {
-        return Err(not_private(path, "it is no plain file", format!("rm -r {}", shell_quoted(path))));
+        return Err(not_private(path, "it is not a plain file", format!("rm -r {}", shell_quoted(path))));
     }
     check_owner_and_mode(path, meta.uid(), meta.mode(), 600)?;
     let mut bytes = Zeroizing::new(Vec::with_capacity(cap.min(8 << 10)));
@@ -64,10 +64,10 @@ pub(super) fn read(path: &Path, cap: usize) -> Result<Option<Zeroizing<Vec<u8>>>
     Ok(Some(bytes))
 }
 
-/// Writes a file whole or not at all, for its owner alone from its first byte on.
+/// Writes a file atomically, private to its owner from its first byte on.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let dir = path.parent().unwrap_or(Path::new("."));
-    // A temporary file of this kind is made with mode 0600.
+    // `NamedTempFile` creates files with mode 0600.
     let mut new = tempfile::NamedTempFile::new_in(dir).map_err(file("write to", dir))?;
     new.write_all(bytes).map_err(file("write", path))?;
     new.as_file().sync_data().map_err(file("flush", path))?;
@@ -75,7 +75,7 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes a file; tells whether there was one.
+/// Removes a file; returns whether there was one.
 pub(super) fn remove(path: &Path) -> Result<bool, Error> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
@@ -88,7 +88,7 @@ fn check_owner_and_mode(path: &Path, uid: u32, mode: u32, wanted: u32) -> Result
     if uid != rustix::process::geteuid().as_raw() {
         return Err(not_private(
             path,
-            "it belongs to somebody else",
+            "it belongs to another user",
             format!("chown \"$(id -u)\" {}", shell_quoted(path)),
         ));
     }
@@ -106,7 +106,7 @@ fn not_private(path: &Path, why: &'static str, remedy: String) -> Error {
     Error::NotPrivate { path: path.to_owned(), why, remedy }
 }
 
-/// Makes a path one word of a shell.
+/// Quotes a path as one shell word.
 fn shell_quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+,@%".contains(c);

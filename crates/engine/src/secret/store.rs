@@ -1,4 +1,4 @@
-//! Finds, keeps and forgets secrets by their names.
+//! Finds, stores and removes secrets by name.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use super::keyring::{Keyring, KeyringKind};
 use super::metadata::{SecretMetadata, SecretMetadataFile, SecretSource};
 use crate::store::RalphHome;
 
-/// Using a secret again so soon is not written down again.
+/// Uses within this time of the last recorded one are not recorded again.
 const MARK_USED_INTERVAL_S: i64 = 60;
 
 /// The secrets of a user.
@@ -42,23 +42,23 @@ impl ResolvedSecret {
     }
 }
 
-/// Where somebody wants a secret kept.
+/// Where the user wants a secret stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecretStorage {
     Keyring,
     File,
 }
 
-/// What is to be kept beside a value.
+/// The metadata of a value to store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewSecret {
     pub kind: SecretKind,
     pub expires: Option<Timestamp>,
-    /// `None` is the keyring where one works, else a file.
+    /// `None` means the keyring if one works, else a file.
     pub place: Option<SecretStorage>,
 }
 
-/// Where a value was put, and what a person should hear about it.
+/// Where a value was stored, and remarks for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretSetReport {
     pub source: SecretSource,
@@ -88,10 +88,10 @@ impl SecretStore {
         }
     }
 
-    /// Finds a secret: in the keyring, then in its file, then in the environment, then by the command its file names. What
-    /// a checkout brings in its `.env` takes the place of nothing that a person stored, commands included.
+    /// Finds a secret: in the keyring, then in its file, then in the environment, then by the command its file names.
+    /// A checkout's `.env` never replaces what the user stored, commands included.
     pub fn find(&self, name: &str) -> Result<Option<ResolvedSecret>, Error> {
-        // A name that is not one of ours can still be that of a variable.
+        // A name that is not a valid secret name can still be that of a variable.
         let Ok(parsed) = SecretName::parse(name) else { return self.in_environment(name) };
         let entry = self.metadata.entry(name)?;
         let found = |secret: Secret, source| {
@@ -114,21 +114,21 @@ impl SecretStore {
         }
     }
 
-    /// Finds the first of several that is there and not over; one that is over is better than none.
+    /// Finds the first of several that exists and has not expired; an expired one is better than none.
     pub fn first_valid(&self, names: &[String]) -> Result<Option<ResolvedSecret>, Error> {
         let now = Timestamp::now();
-        let mut over = None;
+        let mut expired = None;
         for name in names {
             match self.find(name)? {
-                Some(found) if found.is_expired(now) => over = over.or(Some(found)),
+                Some(found) if found.is_expired(now) => expired = expired.or(Some(found)),
                 Some(found) => return Ok(Some(found)),
                 None => (),
             }
         }
-        Ok(over)
+        Ok(expired)
     }
 
-    /// Writes down that a secret was used now.
+    /// Records that a secret was used now.
     pub fn mark_used(&self, name: &str) -> Result<(), Error> {
         let now = Timestamp::now();
         let last = self.metadata.entry(name)?.last_used;
@@ -138,19 +138,19 @@ impl SecretStore {
         self.metadata.update(|secrets| secrets.entry(name.to_owned()).or_default().last_used = Some(now))
     }
 
-    /// Returns every value that must never be shown: what is stored, as far as no person has to unlock it, and what the
-    /// environment holds under a telling or known name. One that cannot be read is left out and logged; it cannot leak from here.
+    /// Returns every value that must never be shown: stored secrets, if reading them needs no unlocking, and variables
+    /// with a telling or known name. A value that cannot be read is left out and logged; it cannot leak from here.
     ///
-    /// The programs of `cmd://` lines are asked too: a value that is not known cannot be masked.
+    /// The programs of `cmd://` lines are run too: an unknown value cannot be masked.
     pub fn all_values(&self) -> Vec<(String, Secret)> {
-        // A book that cannot be read must not hide the files from the mask.
+        // A metadata file that cannot be read must not keep the secret files from being masked.
         let files = self.files.names().unwrap_or_default();
         let entries = self.metadata.read().unwrap_or_default();
         let mut values: Vec<(String, Secret)> = Vec::new();
         for (name, value) in self.env.iter() {
             let upper = name.to_ascii_uppercase();
             let telling = ["KEY", "TOKEN", "SECRET", "PASSWORD", "_PAT", "PEM"].iter().any(|part| upper.contains(part));
-            // Whatever its name: it was kept or used as a secret before.
+            // Whatever its name: it was stored or used as a secret before.
             let known = entries.contains_key(name) || files.iter().any(|file| file.as_str() == name);
             if (telling || known) && !is_too_short(value) {
                 values.push((name.to_owned(), Secret::new(value)));
@@ -170,7 +170,7 @@ impl SecretStore {
         values
     }
 
-    /// Keeps a value and forgets older copies of it in the other place.
+    /// Stores a value and removes older copies of it elsewhere.
     pub fn set(&self, name: &SecretName, secret: &Secret, new: NewSecret) -> Result<SecretSetReport, Error> {
         let command = CredentialCommand::is_command(secret.expose());
         let mut remarks = Vec::new();
@@ -227,7 +227,7 @@ impl SecretStore {
         if let Some((_, from)) = self.env.lookup(name) {
             let place = if from == env::EnvSource::DotEnv { "`.env`" } else { "the environment" };
             let used = if source == SecretSource::Command && from == env::EnvSource::Process {
-                "that value is used, and the command is not asked"
+                "that value is used, and the command is not run"
             } else {
                 "the value that was stored now is used instead"
             };
@@ -236,7 +236,7 @@ impl SecretStore {
         Ok(SecretSetReport { source, remarks })
     }
 
-    /// Forgets a secret wherever ralph keeps it, and tells where that was.
+    /// Removes a secret wherever ralph stores it, and returns where that was.
     pub fn remove(&self, name: &SecretName) -> Result<Vec<SecretSource>, Error> {
         let entry = self.metadata.entry(name)?;
         let mut removed = Vec::new();
@@ -259,7 +259,7 @@ impl SecretStore {
         Ok(removed)
     }
 
-    /// Lists what is stored and which credentials the environment holds, by name. No value is taken out for it.
+    /// Lists stored secrets and credentials in the environment, by name. No keyring value is read for it.
     pub fn list(&self) -> Result<Vec<SecretSummary>, Error> {
         let entries = self.metadata.read()?;
         let files: BTreeSet<SecretName> = self.files.names()?.into_iter().collect();
@@ -271,10 +271,10 @@ impl SecretStore {
             .collect();
         for name in all {
             let entry = entries.get(name.as_str()).cloned().unwrap_or_default();
-            let mut trouble = None;
+            let mut problem = None;
             let (source, guess) = if entry.source == Some(SecretSource::Keyring) {
                 if Keyring::find(self.keyring_kind, &self.env).is_none() {
-                    trouble = Some(format!("`{}` is not installed", self.keyring_kind.program()));
+                    problem = Some(format!("`{}` is not installed", self.keyring_kind.program()));
                 }
                 (SecretSource::Keyring, None)
             } else if files.contains(&name) {
@@ -288,14 +288,14 @@ impl SecretStore {
                     Ok(Some(value)) => (SecretSource::File, Some(SecretKind::guess(&name, value.expose()))),
                     Ok(None) => continue,
                     Err(error) => {
-                        trouble = Some(error.to_string());
+                        problem = Some(error.to_string());
                         (SecretSource::File, None)
                     }
                 }
             } else if let Some((value, from)) = self.env.lookup(&name) {
                 (environment_source(from), Some(SecretKind::guess(&name, value)))
             } else if let Some(source) = entry.source {
-                trouble = Some("it is gone".to_owned());
+                problem = Some("it is gone".to_owned());
                 (source, None)
             } else {
                 continue;
@@ -308,13 +308,13 @@ impl SecretStore {
                 expires: entry.expires.filter(|_| ours),
                 set_at: entry.set_at.filter(|_| ours),
                 last_used: entry.last_used,
-                problem: trouble,
+                problem,
             });
         }
         Ok(listed)
     }
 
-    /// Returns the names of all that ralph keeps.
+    /// Returns the names of all secrets that ralph stores.
     fn names(&self) -> Result<BTreeSet<SecretName>, Error> {
         let mut names: BTreeSet<SecretName> = self.files.names()?.into_iter().collect();
         let kept = self.metadata.read()?.into_iter().filter(|(_, entry)| entry.source.is_some());
@@ -322,7 +322,7 @@ impl SecretStore {
         Ok(names)
     }
 
-    /// Returns what the file of a name holds, or what the command in it tells.
+    /// Returns the content of a name's file, or the answer of the command in it.
     fn in_file(&self, name: &SecretName) -> Result<Option<(Secret, SecretSource)>, Error> {
         Ok(match self.files.read(name)? {
             Some(line) if CredentialCommand::is_command(line.expose()) => {
@@ -337,7 +337,7 @@ impl SecretStore {
         Keyring::find(self.keyring_kind, &self.env).ok_or_else(|| Error::NoKeyring { name: name.to_string(), program })
     }
 
-    /// Says whether the person who started ralph set a variable of this name.
+    /// Reports whether the user who started ralph set a variable of this name.
     fn is_set_in_process(&self, name: &str) -> bool {
         matches!(self.env.lookup(name), Some((_, env::EnvSource::Process)))
     }

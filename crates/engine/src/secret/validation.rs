@@ -1,5 +1,5 @@
-//! Tries a secret before it is stored: one real, minimal call, or for a private key a look at its inside. An answer counts
-//! only where the same call without the secret is refused.
+//! Validates a secret before it is stored: by one real, minimal call, or for a private key by parsing it. A success
+//! counts only if the same call without the secret is refused.
 
 use std::time::Duration;
 
@@ -16,29 +16,29 @@ use super::error::Error;
 use crate::model;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// In which GitHub tells when a token ends.
+/// The header in which GitHub states when a token expires.
 const GITHUB_EXPIRY: &str = "github-authentication-token-expiration";
 
-/// What a trial told about a secret that was not refused.
+/// The result for a secret that was not refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretValidation {
     pub verdict: ValidationVerdict,
-    /// When it ends, where the other side says so.
+    /// When the secret expires, if the server says so.
     pub expires: Option<Timestamp>,
 }
 
-/// How much a trial proves.
+/// How much a validation proves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValidationVerdict {
-    /// The host took it, and takes nobody without.
+    /// The host accepted it, and refuses requests without it.
     Accepted { host: String },
-    /// The host answers everybody, so nothing is known of the secret.
+    /// The host answers without a credential, so nothing is known about the secret.
     NotRequired { host: String },
-    /// It is a private key, and its form is right.
+    /// It is a private key in a valid form.
     WellFormed,
 }
 
-/// Tries a secret; an error says that it was refused, or why that is not known.
+/// Validates a secret; an error says that it was refused, or why that is not known.
 pub async fn validate(
     name: &str,
     kind: SecretKind,
@@ -53,7 +53,7 @@ pub async fn validate(
     let host = host_of(&probe.url);
     let client = model::client(None).map_err(Error::Client)?;
     let (header, value) = &probe.credential;
-    // What no header can hold, nobody takes.
+    // A value that no header can hold is not accepted anywhere.
     let Ok(mut value) = HeaderValue::from_str(value.expose()) else {
         return Err(Error::Refused { name: name.to_owned(), host, status: 401 });
     };
@@ -77,7 +77,7 @@ pub async fn validate(
     let expires = match status {
         200..=299 => token_expiry(answer.headers()),
         401 | 403 => return Err(Error::Refused { name: name.to_owned(), host, status }),
-        // Google answers a wrong key so.
+        // Google answers a wrong key with this status.
         400 if *header == "x-goog-api-key" => return Err(Error::Refused { name: name.to_owned(), host, status }),
         status => return Err(Error::Inconclusive { name: name.to_owned(), host, status }),
     };
@@ -95,7 +95,7 @@ fn host_of(url: &str) -> String {
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// Reads `2026-12-31 10:00:00 UTC` and `2026-12-31 10:00:00 -0800`.
+/// Parses `2026-12-31 10:00:00 UTC` and `2026-12-31 10:00:00 -0800`.
 fn token_expiry(headers: &HeaderMap) -> Option<Timestamp> {
     let text = headers.get(GITHUB_EXPIRY)?.to_str().ok()?;
     let mut words = text.split_whitespace();
@@ -104,7 +104,7 @@ fn token_expiry(headers: &HeaderMap) -> Option<Timestamp> {
     format!("{date}T{time}{zone}").parse().ok()
 }
 
-/// Checks that a text is an RSA key as GitHub makes them for an App.
+/// Checks that a text is an RSA key as GitHub creates them for an App.
 fn check_pem(name: &str, secret: &Secret) -> Result<(), Error> {
     let wrong = |why| Error::Pem { name: name.to_owned(), why };
     let text = secret.expose();
@@ -120,7 +120,7 @@ fn check_pem(name: &str, secret: &Secret) -> Result<(), Error> {
         "ENCRYPTED PRIVATE KEY" => return Err(wrong("it needs a passphrase, which ralph does not have")),
         _ => return Err(wrong("it is something else in PEM")),
     };
-    read.map(drop).map_err(|_| wrong("it is no RSA key of 2048 bits or more"))
+    read.map(drop).map_err(|_| wrong("it is not an RSA key of 2048 bits or more"))
 }
 
 #[cfg(test)]
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends() {
+    fn expiry_dates() {
         for (text, want) in [
             ("2026-12-31 10:00:00 UTC", Some("2026-12-31T10:00:00Z")),
             ("2026-12-31 10:00:00 -0800", Some("2026-12-31T18:00:00Z")),
@@ -150,16 +150,16 @@ mod tests {
             let lines: Vec<&str> = body.as_bytes().chunks(64).map(|line| std::str::from_utf8(line).unwrap()).collect();
             format!("-----BEGIN {label}-----\n{}\n-----END {label}-----", lines.join("\n"))
         };
-        let told = |text: &str| match check_pem("K", &Secret::new(text)) {
+        let result = |text: &str| match check_pem("K", &Secret::new(text)) {
             Ok(()) => "good".to_owned(),
             Err(Error::Pem { why, .. }) => why.to_owned(),
             Err(error) => error.to_string(),
         };
         let label = ["PRIVATE", " KEY"].concat();
-        assert_eq!(told(&wrapped(&label, der.as_ref())), "good");
+        assert_eq!(result(&wrapped(&label, der.as_ref())), "good");
         for (text, want) in [
-            (wrapped(&format!("RSA {label}"), der.as_ref()), "it is no RSA key of 2048 bits or more"),
-            (wrapped(&label, b"nonsense"), "it is no RSA key of 2048 bits or more"),
+            (wrapped(&format!("RSA {label}"), der.as_ref()), "it is not an RSA key of 2048 bits or more"),
+            (wrapped(&label, b"nonsense"), "it is not an RSA key of 2048 bits or more"),
             (wrapped("CERTIFICATE", b"nonsense"), "it is something else in PEM"),
             (wrapped(&format!("ENCRYPTED {label}"), b"x"), "it needs a passphrase, which ralph does not have"),
             (format!("-----BEGIN {label}-----\n!!\n-----END {label}-----"), "it is not base 64 inside"),
@@ -167,7 +167,7 @@ mod tests {
             ("-----BEGIN".to_owned(), "it does not start with -----BEGIN"),
             ("-----BEGIN x".to_owned(), "its first line is not whole"),
         ] {
-            assert_eq!(told(&text), want, "{text}");
+            assert_eq!(result(&text), want, "{text}");
         }
     }
 }

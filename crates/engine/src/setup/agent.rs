@@ -16,7 +16,7 @@ pub(super) fn agent_names() -> impl Iterator<Item = &'static str> {
     ralph_core::agent::all().iter().map(|agent| agent.name()).chain([CUSTOM_AGENT])
 }
 
-/// Returns the agent that works in the sandbox; `None` where ralph's own engine does.
+/// Returns the agent that works in the sandbox; `None` if ralph's own engine does.
 pub(super) fn resolve_agent(
     front: &FrontMatter,
     overrides: &RunOverrides,

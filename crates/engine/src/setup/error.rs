@@ -1,4 +1,4 @@
-//! Why a run cannot be set up, told so that a person can act on it.
+//! Defines why a run cannot be set up, with exit codes and hints for the user.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub enum SetupError {
     #[error("`{}` cannot be run as it is: {}", path.display(), error_count(problems.len()))]
     TaskHasErrors {
         path: PathBuf,
-        /// What the linter says, one message for each error.
+        /// The linter's messages, one for each error.
         problems: Vec<String>,
         /// `ralph lint --fix` would change the file.
         fixable: bool,
@@ -88,7 +88,7 @@ impl SetupError {
             Self::UnreadableTask { .. } => "name a Markdown file in UTF-8: ralph run PATH".to_owned(),
             Self::TaskOutsideRepo { task, top } => format!("cp {} {}", shell_quote(task), shell_quote(top)),
             Self::TaskHasErrors { fixable: false, .. } => {
-                "mend the file as told above; `ralph help task-file` shows the format".to_owned()
+                "fix the file as described above; `ralph help task-file` shows the format".to_owned()
             }
             Self::TaskHasErrors { path, .. } if path == Path::new(TASK_FILE) => "ralph lint --fix".to_owned(),
             Self::TaskHasErrors { path, .. } => format!("ralph lint --fix {}", shell_quote(path)),
@@ -98,13 +98,13 @@ impl SetupError {
             ),
             Self::TrustFile { .. } => "ralph config path".to_owned(),
             Self::NoEngine { .. } => "use `--engine actions` or `--engine agent`".to_owned(),
-            Self::AgentWithoutEngine => "leave one of them out".to_owned(),
+            Self::AgentWithoutEngine => "omit one of them".to_owned(),
             Self::NoAgent { meant: Some(meant), .. } => format!("did you mean `{meant}`?"),
             Self::NoAgent { meant: None, .. } => "ralph agent ls".to_owned(),
             Self::CustomAgent { .. } => "set `agent.command` in your `config.toml`, for example [\"my-agent\", \
                                          \"--prompt-file\", \"{prompt_file}\"]"
                 .to_owned(),
-            Self::AllowedHostsOfNoNetwork => "use `--network allowlist`, or leave `--network` out".to_owned(),
+            Self::AllowedHostsOfNoNetwork => "use `--network allowlist`, or omit `--network`".to_owned(),
         })
     }
 

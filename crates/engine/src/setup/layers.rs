@@ -13,7 +13,7 @@ pub fn config_file(home: &RalphHome) -> PathBuf {
     home.config_dir().join("config.toml")
 }
 
-/// Resolves the config in force in a repository, or outside of any. A task's options come with the path of its file.
+/// Resolves the config for a repository, or outside of any. A task's options come with the path of its file.
 pub fn resolve_config(
     host: &HostContext,
     top: Option<&Path>,
@@ -46,7 +46,7 @@ fn read_layers(host: &HostContext, top: Option<&Path>) -> Result<Vec<ConfigLayer
     Ok(layers)
 }
 
-/// Returns the backend of a machine whose user said nothing.
+/// Returns the default backend of this machine.
 fn default_backend() -> BackendKind {
     let default = |backend: &&BackendKind| backend.as_str() == DEFAULT_BACKEND;
     BackendKind::ALL.iter().find(default).copied().unwrap_or(BackendKind::Local)

@@ -1,4 +1,4 @@
-//! Lints a task with everything the linter can know of this host, repository and config.
+//! Lints a task with everything the linter can know about this host, repository and config.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub async fn lint_task(
     Ok(lint::lint(task.source.as_deref(), &context))
 }
 
-/// Tells that a task has errors, and whether `ralph lint --fix` can do something about its findings.
+/// Returns the error for a task with lint errors, and whether `ralph lint --fix` can change the file.
 pub fn task_errors(task: &LoadedTask, findings: &[LintFinding]) -> SetupError {
     let source = task.source.as_deref().unwrap_or_default();
     let errors = findings.iter().filter(|finding| finding.severity == Severity::Error);

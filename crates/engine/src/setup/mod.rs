@@ -1,7 +1,8 @@
-//! Turns what somebody asks for into what a run is made from: config layers, profiles, prices, trust, lint and pinning.
+//! Turns a run request into a run specification: config layers, profiles, prices, trust, lint and pinning.
 //!
-//! Nothing here prints, reads arguments or looks at the current directory: the directory and the environment are given,
-//! so a command line, a server and a worker start runs the same way. Starting itself is [`crate::run::begin`].
+//! Nothing here prints, reads arguments or looks at the current directory: the directory and the environment are
+//! given, so that the command line, a server and a worker start runs the same way. Starting itself is
+//! [`crate::run::begin`].
 
 mod agent;
 mod error;

@@ -1,4 +1,4 @@
-//! What one run has different from task and config, because whoever asks for it says so.
+//! Defines the options of one run that override task and config.
 
 use ralph_core::config::{BackendKind, BudgetValues, ConfigValues, ModelValues, NetworkValues, SandboxValues};
 use ralph_core::money::MicroUsd;
@@ -6,7 +6,7 @@ use ralph_core::policy::{Policy, PolicyMode};
 
 use super::SetupError;
 
-/// What whoever asks for a run decides; it wins over every other layer.
+/// Options set for one run; they win over every other layer.
 #[derive(Debug, Clone, Default)]
 pub struct RunOverrides {
     pub backend: Option<String>,
@@ -19,7 +19,7 @@ pub struct RunOverrides {
     pub max_tokens: Option<u64>,
     pub network: Option<PolicyMode>,
     pub allow_hosts: Vec<String>,
-    /// Secrets to lend, each as `NAME=HOST`.
+    /// Secrets to grant, each as `NAME=HOST`.
     pub secret_grants: Vec<String>,
     pub no_baseline: bool,
     pub include_dirty: bool,

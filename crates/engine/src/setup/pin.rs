@@ -1,4 +1,4 @@
-//! Pins profiles with their prices as they stand now: a run keeps them whatever happens to the files.
+//! Pins profiles with their current prices: a run keeps them whatever happens to the files.
 
 use std::path::Path;
 
@@ -50,7 +50,7 @@ fn pin_profile(
     })
 }
 
-/// A script is found beside the file that names it, wherever the run is resumed from.
+/// Makes a script's path absolute: it is beside the file that names it, wherever the run is resumed from.
 fn absolute_script(model: &str, origin: &ConfigOrigin, top: &Path) -> String {
     let Some(file) = model.strip_prefix("scripted/") else { return model.to_owned() };
     let base = match origin {

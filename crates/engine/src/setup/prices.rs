@@ -1,4 +1,4 @@
-//! Finds the prices in force: what a person imported over what ships with ralph.
+//! Finds the prices in force: those the user imported over those that ship with ralph.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,8 +18,8 @@ pub fn prices_in_force(home: &RalphHome) -> Result<PriceTable, SetupError> {
     Ok(PriceTable::shipped().overlaid(imported_prices(home)?))
 }
 
-/// Reads the prices a person imported; none when nobody did. A damaged file is an error and never skipped: a run would
-/// be priced by another list than its owner believes.
+/// Reads the prices the user imported; empty if there are none. A damaged file is an error and never skipped: a run
+/// would be priced by another list than its owner expects.
 pub fn imported_prices(home: &RalphHome) -> Result<PriceTable, SetupError> {
     let path = prices_file(home);
     let why = match std::fs::read_to_string(&path) {

@@ -1,4 +1,4 @@
-//! Takes a request for a run through its three steps: load, lint, resolve. After each there is something to tell.
+//! Takes a run request through its three steps: load, lint, resolve. The caller can report after each.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::host::HostContext;
 use crate::run::RunSpec;
 
-/// A run somebody asks for, before anything is read or checked.
+/// A requested run, before anything is read or checked.
 #[derive(Debug, Clone)]
 pub struct RunRequest {
     /// Absolute. Relative paths start here, and the repository is the one around it unless the task says otherwise.
@@ -21,7 +21,7 @@ pub struct RunRequest {
     pub overrides: RunOverrides,
 }
 
-/// A request whose task was read and whose secrets may be lent.
+/// A request whose task was read and whose secrets may be granted.
 #[derive(Debug)]
 pub struct LoadedRequest {
     task: LoadedTask,
@@ -61,7 +61,7 @@ impl RunRequest {
 }
 
 impl LoadedRequest {
-    /// Returns the hosts that are allowed only because a secret is lent to them.
+    /// Returns the hosts that are allowed only because a secret is granted to them.
     pub fn granted_hosts(&self) -> &[String] {
         &self.granted_hosts
     }
@@ -81,13 +81,13 @@ impl LintedRequest {
         &self.findings
     }
 
-    /// Works out what the run is made from. A missing key or backend is an error here, before anything is made.
+    /// Resolves the run's specification. A missing key or backend is an error here, before anything is created.
     pub async fn resolve(self, host: &HostContext) -> Result<RunSpec, SetupError> {
         if has_errors(&self.findings) {
             return Err(task_errors(&self.task, &self.findings));
         }
         let spec = resolve_run(host, &self.task, &self.overrides)?;
-        // Where an agent asks the models, `begin` checks that it can.
+        // If an agent calls the models, `begin` checks that it can.
         if spec.agent.is_none() {
             for profile in [Some(&spec.profiles.default), spec.profiles.fallback.as_ref()].into_iter().flatten() {
                 host.model(profile).await?;

@@ -1,4 +1,4 @@
-//! Resolves a task, the config and overrides into everything a run is made from.
+//! Resolves a task, the config and overrides into a run's specification.
 
 use ralph_core::budget::Budget;
 use ralph_core::config::{ByteSize, Config, CpuCount, ResourceConfig};
@@ -13,7 +13,7 @@ use super::{LoadedTask, RunOverrides, SetupError, resolve_config};
 use crate::host::HostContext;
 use crate::run::RunSpec;
 
-/// Works out everything a run is made from.
+/// Resolves everything a run is made from.
 pub fn resolve_run(host: &HostContext, task: &LoadedTask, overrides: &RunOverrides) -> Result<RunSpec, SetupError> {
     let source = task.source.clone().unwrap_or_default();
     let parsed = task::parse(&source)?;
@@ -52,8 +52,8 @@ pub fn resolve_run(host: &HostContext, task: &LoadedTask, overrides: &RunOverrid
     })
 }
 
-/// Returns the network policy that a run of this task would have. Of a task that cannot be read, or asks for more than
-/// it may have, nothing is taken: resolving the run reports that.
+/// Returns the network policy that a run of this task would have. A task that cannot be read, or requests more than it
+/// may have, is ignored: resolving the run reports that.
 pub(super) fn resolve_policy(
     host: &HostContext,
     task: &LoadedTask,

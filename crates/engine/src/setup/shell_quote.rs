@@ -1,8 +1,8 @@
-//! Quotes a path for a command that a person may paste.
+//! Quotes a path for a command that the user may paste.
 
 use std::path::Path;
 
-/// Makes a path one word of a shell.
+/// Quotes a path as one shell word.
 pub fn shell_quote(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+,@%".contains(c);

@@ -9,7 +9,7 @@ use super::SetupError;
 use crate::git::{self, UserRepo};
 use crate::host::HostContext;
 
-/// The task file that need not be named.
+/// The default task file.
 pub const TASK_FILE: &str = "ralph_task.md";
 
 /// Where the text of a task comes from.
@@ -23,19 +23,19 @@ pub enum TaskInput {
     Text(String),
 }
 
-/// A task that was read.
+/// A loaded task.
 #[derive(Debug)]
 pub struct LoadedTask {
     pub repo: UserRepo,
-    /// The file as people call it.
+    /// The file's path for display.
     pub display_path: PathBuf,
-    /// Where it goes inside the repository.
+    /// The file's path inside the repository.
     pub repo_path: String,
-    /// `None` where the default file does not exist.
+    /// `None` if the default file does not exist.
     pub source: Option<String>,
 }
 
-/// Reads a task. The directory has to be absolute.
+/// Reads a task. The directory must be absolute.
 pub async fn load_task(host: &HostContext, dir: &Path, input: &TaskInput) -> Result<LoadedTask, SetupError> {
     let named = match input {
         TaskInput::File(path) => Some(path.as_path()),
@@ -55,7 +55,7 @@ pub async fn load_task(host: &HostContext, dir: &Path, input: &TaskInput) -> Res
         None => None,
     };
     let (repo, repo_path) = match other_repo {
-        // A task file that stands outside the repository it speaks of goes to its top.
+        // A task file outside the repository it is about goes to that repository's top.
         Some(other) => (other, TASK_FILE.to_owned()),
         None => (repo, path_in_repo?),
     };
@@ -71,7 +71,7 @@ async fn find_repo(host: &HostContext, dir: &Path, named: Option<&Path>) -> Resu
     };
     let error = match UserRepo::find(&host.git, &dir.join(start)).await {
         Ok(repo) => return Ok(repo),
-        // Shown as it was typed.
+        // Shown as typed.
         Err(git::Error::NotARepository { .. }) => git::Error::NotARepository { path: start.to_owned() },
         Err(error) => error,
     };
@@ -84,7 +84,7 @@ async fn find_repo(host: &HostContext, dir: &Path, named: Option<&Path>) -> Resu
     Err(error.into())
 }
 
-/// Reads a task file; only the one that nobody named may be missing.
+/// Reads a task file; only the default file may be missing.
 fn read_source(dir: &Path, path: &Path, named: Option<&Path>) -> Result<Option<String>, SetupError> {
     let shown = || path.strip_prefix(dir).unwrap_or(path).to_owned();
     match std::fs::read_to_string(path) {
@@ -95,8 +95,8 @@ fn read_source(dir: &Path, path: &Path, named: Option<&Path>) -> Result<Option<S
     }
 }
 
-/// Returns where a file is inside a repository. A run's task is a file of its branch, so one from elsewhere has no place
-/// in it.
+/// Returns a file's path inside a repository. A run's task is a file of its branch, so a file from elsewhere is an
+/// error.
 fn path_in_repo(path: &Path, top: &Path) -> Result<String, SetupError> {
     let task = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let top = top.canonicalize().unwrap_or_else(|_| top.to_owned());
@@ -108,6 +108,6 @@ fn path_in_repo(path: &Path, top: &Path) -> Result<String, SetupError> {
 
 fn absolute(dir: &Path, path: &Path) -> PathBuf {
     let path = dir.join(path);
-    // Takes out what is superfluous, like `./`; of an absolute path nothing else changes.
+    // Removes redundant parts like `./`; an absolute path does not change otherwise.
     std::path::absolute(&path).unwrap_or(path)
 }

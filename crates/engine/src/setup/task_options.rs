@@ -1,4 +1,4 @@
-//! What a task's front matter asks for, as far as overrides leave it a say.
+//! Reads the options that a task's front matter requests, unless overrides decide them.
 
 use ralph_core::config::{Config, ConfigOrigin, TaskOptions};
 use ralph_core::money::MicroUsd;
@@ -7,7 +7,7 @@ use ralph_core::task::FrontMatter;
 
 use super::RunOverrides;
 
-/// Returns what a task asks for; where an override decides, what the task would like no longer matters.
+/// Returns the options a task requests; an overridden option is left out.
 pub(super) fn task_options(front: &FrontMatter, overrides: &RunOverrides) -> TaskOptions {
     let mode = front
         .sandbox_network
@@ -39,7 +39,7 @@ pub(super) fn task_options(front: &FrontMatter, overrides: &RunOverrides) -> Tas
 
 /// Returns the cap of a run's cost; `None` where only tokens are capped.
 pub(super) fn cost_cap(front: &FrontMatter, config: &Config) -> Option<MicroUsd> {
-    // A task that caps tokens alone has no cost cap, unless somebody set one.
+    // A task that caps only tokens has no cost cap, unless one is configured.
     let asked = front.max_cost_usd_estimate.is_some() || config.budget.max_cost.origin != ConfigOrigin::BuiltIn;
     (asked || front.max_tokens_total.is_none()).then_some(config.budget.max_cost.value)
 }

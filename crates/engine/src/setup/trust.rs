@@ -1,4 +1,4 @@
-//! Reads and records which versions of a project's files a person trusts.
+//! Reads and records which versions of a project's files the user trusts.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
@@ -14,7 +14,7 @@ pub fn trust_file(home: &RalphHome) -> PathBuf {
     home.config_dir().join("trusted")
 }
 
-/// Returns the versions a person trusts; none when the file cannot be read.
+/// Returns the versions the user trusts; none if the file cannot be read.
 pub fn trusted_files(home: &RalphHome) -> TrustedFiles {
     let text = std::fs::read_to_string(trust_file(home)).unwrap_or_default();
     let sha256: BTreeSet<String> =
@@ -22,7 +22,7 @@ pub fn trusted_files(home: &RalphHome) -> TrustedFiles {
     TrustedFiles { sha256 }
 }
 
-/// Records that a person trusts a file as long as it has this hash. The path is for people only.
+/// Records that the user trusts a file as long as it has this hash. The path is for readers only.
 pub fn record_trust(home: &RalphHome, sha256: &str, path: &str) -> Result<(), SetupError> {
     let file = trust_file(home);
     let failed = |source: io::Error| SetupError::TrustFile { path: file.clone(), source };

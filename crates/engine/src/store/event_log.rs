@@ -1,4 +1,4 @@
-//! The event file: append and flush first, announce afterwards.
+//! Appends events to a run's file: write and flush first, announce afterwards.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
@@ -12,21 +12,21 @@ use ralph_core::run::RunState;
 use super::{RunFolder, RunLock, summary_file};
 use crate::error::{Error, file_error};
 
-/// When an announcement is made, seen from the file.
+/// When an announcement is made, relative to the write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnnouncePhase {
-    /// What the event tells has happened, and the event is not in the file yet.
+    /// The event has happened but is not in the file yet.
     Before,
     /// The event is in the file and flushed.
     After,
 }
 
-/// Hears of every event. It is called in the run's own path and must return at once.
+/// Receives every event. It is called on the run's own path and must return at once.
 pub trait EventObserver: Send + Sync {
     fn on_event(&self, moment: AnnouncePhase, line: &EventLine);
 }
 
-/// Hears nothing.
+/// Ignores every event.
 #[derive(Debug)]
 pub struct SilentObserver;
 
@@ -41,7 +41,7 @@ pub struct EventLog {
     folder: RunFolder,
     /// The length of the file.
     bytes: u64,
-    /// The last event that the summary in the folder knows of; 0 when that is not known.
+    /// The last event covered by the summary in the folder; 0 if unknown.
     summarized_seq: u64,
     state: Option<RunState>,
     observer: Box<dyn EventObserver>,
@@ -58,7 +58,8 @@ impl std::fmt::Debug for EventLog {
 }
 
 impl EventLog {
-    /// Opens the event file for writing: takes the lock, folds what is there, cuts off a line a crash left half-written.
+    /// Opens the event file for writing: takes the lock, folds the events, and truncates a line that a crash left
+    /// half-written.
     pub fn open(folder: &RunFolder, announce: Box<dyn EventObserver>) -> Result<Self, Error> {
         let lock = folder.lock()?;
         let path = folder.events_path();
@@ -97,7 +98,7 @@ impl EventLog {
         self.state.is_some()
     }
 
-    /// Returns how long ago this process wrote its last event, or took hold of the file.
+    /// Returns the time since this process wrote its last event or opened the file.
     pub fn since_last(&self) -> Duration {
         self.clock.last.elapsed()
     }
@@ -106,13 +107,12 @@ impl EventLog {
     pub fn append(&mut self, event: Event) -> Result<(), Error> {
         let now = Timestamp::now().round(Unit::Millisecond).unwrap_or_else(|_| Timestamp::now());
         let (seq, at) = match &self.state {
-            // The clock may be set back; the file's order stays the order of time.
+            // The clock may be set back; the order in the file stays the order of time.
             Some(state) => (state.last_seq + 1, now.max(state.last_at)),
             None => (1, now),
         };
-        let by_the_wall = self.state.as_ref().map(|state| at.as_millisecond() - state.last_at.as_millisecond());
-        let passed_ms =
-            by_the_wall.and_then(|by_the_wall| self.clock.elapsed_correction(u64::try_from(by_the_wall).unwrap_or(0)));
+        let wall_ms = self.state.as_ref().map(|state| at.as_millisecond() - state.last_at.as_millisecond());
+        let passed_ms = wall_ms.and_then(|wall_ms| self.clock.elapsed_correction(u64::try_from(wall_ms).unwrap_or(0)));
         let line = EventLine { seq, at, passed_ms, event };
         self.observer.on_event(AnnouncePhase::Before, &line);
         let mut text = line.to_json();
@@ -126,7 +126,7 @@ impl EventLog {
             Some(state) => state.apply(&line).map_err(bad)?,
             None => self.state = Some(RunState::begin(line.clone()).map_err(bad)?),
         }
-        // After the fold: a summary never counts for an event that does not fit the history.
+        // After the fold: a summary never covers an event that does not fit the history.
         self.bytes += text.len() as u64;
         let status_changed = self.state.as_ref().map(|state| &state.status) != status_before.as_ref();
         if status_changed || matches!(line.event, Event::IterationFinished { .. }) {
@@ -136,7 +136,7 @@ impl EventLog {
         Ok(())
     }
 
-    /// Writes what lists show of the run, unless that was done after the last event.
+    /// Writes the summary shown in lists, unless it is current.
     fn write_summary(&mut self) {
         if let Some(state) = self.state.as_ref().filter(|state| state.last_seq != self.summarized_seq) {
             summary_file::write(&self.folder, state, self.bytes);
@@ -146,18 +146,18 @@ impl EventLog {
 }
 
 impl Drop for EventLog {
-    /// The lock is still held here, so nobody else writes the summary at the same time.
+    /// The lock is still held here, so no other process writes the summary at the same time.
     fn drop(&mut self) {
         self.write_summary();
     }
 }
 
-/// What passes while this process writes events, by a clock that nobody sets.
+/// Measures elapsed time while this process writes events, by a monotonic clock.
 #[derive(Debug)]
 struct EventClock {
     began: Instant,
     last: Instant,
-    /// What the lines of this process say has passed.
+    /// The sum of the elapsed times of this process's lines.
     counted_ms: u64,
 }
 
@@ -167,10 +167,10 @@ impl EventClock {
         Self { began: now, last: now, counted_ms: 0 }
     }
 
-    /// Returns what a line has to say of the time since the one before, where the clock on the wall would mislead.
-    fn elapsed_correction(&self, by_the_wall: u64) -> Option<u64> {
+    /// Returns the elapsed time a line must record where the wall clock would be wrong.
+    fn elapsed_correction(&self, wall_ms: u64) -> Option<u64> {
         let real = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        correction(real.saturating_sub(self.counted_ms), by_the_wall)
+        correction(real.saturating_sub(self.counted_ms), wall_ms)
     }
 
     fn add_elapsed(&mut self, passed_ms: u64) {
@@ -179,18 +179,18 @@ impl EventClock {
     }
 }
 
-/// How far the clock on the wall may be off before a line says so; a second of a budget is not worth one.
+/// How far the wall clock may be off before a line records the elapsed time; a second of a budget does not matter.
 const DRIFT_MS: u64 = 1000;
 
-fn correction(due: u64, by_the_wall: u64) -> Option<u64> {
-    (due.abs_diff(by_the_wall) > DRIFT_MS).then_some(due)
+fn correction(due: u64, wall_ms: u64) -> Option<u64> {
+    (due.abs_diff(wall_ms) > DRIFT_MS).then_some(due)
 }
 
 fn whole_length(events: &mut File) -> std::io::Result<u64> {
     let length = events.seek(SeekFrom::End(0))?;
     let mut end = length;
     let mut buffer = [0_u8; 4096];
-    // Looks backwards for the last newline: only a crash in the middle of a write leaves anything behind it.
+    // Searches backwards for the last newline: only a crash in the middle of a write leaves bytes after it.
     while end > 0 {
         let start = end.saturating_sub(buffer.len() as u64);
         let size = usize::try_from(end - start).unwrap_or(buffer.len());
@@ -204,7 +204,7 @@ fn whole_length(events: &mut File) -> std::io::Result<u64> {
     Ok(0)
 }
 
-/// Reads all whole lines of an event file; a half-written last line is not there yet.
+/// Reads all whole lines of an event file and ignores a half-written last line.
 pub fn read_events(path: &Path, run: &str) -> Result<Vec<EventLine>, Error> {
     let mut lines = Vec::new();
     let mut follow = EventLogReader::new(path, run);
@@ -214,8 +214,8 @@ pub fn read_events(path: &Path, run: &str) -> Result<Vec<EventLine>, Error> {
     Ok(lines)
 }
 
-/// Folds an event file line by line, so that a long history costs time and no memory, and says how many bytes its whole
-/// lines take; `None` while it has no event.
+/// Folds an event file line by line, so that a long history takes time but no memory, and returns how many bytes its
+/// whole lines take; `None` while it has no event.
 pub(super) fn fold(path: &Path, run: &str) -> Result<Option<(RunState, u64)>, Error> {
     let bad = |source| Error::BadHistory { run: run.to_owned(), source };
     let mut follow = EventLogReader::new(path, run);
@@ -227,7 +227,7 @@ pub(super) fn fold(path: &Path, run: &str) -> Result<Option<(RunState, u64)>, Er
     Ok(Some((state, follow.bytes)))
 }
 
-/// Reads an event file line by line and can go on when more is appended.
+/// Reads an event file line by line and can continue when more is appended.
 #[derive(Debug)]
 pub struct EventLogReader {
     path: PathBuf,
@@ -235,7 +235,7 @@ pub struct EventLogReader {
     reader: Option<BufReader<File>>,
     partial: Vec<u8>,
     number: u64,
-    /// What the whole lines so far take.
+    /// The size of the whole lines so far.
     bytes: u64,
 }
 
@@ -277,18 +277,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_does_not_mislead() {
-        for (due, by_the_wall, want) in [
+    fn a_clock_change_does_not_distort_elapsed_time() {
+        for (due, wall_ms, want) in [
             (0, 0, None),
             (5_000, 5_400, None),
-            // Set forward by a day, or the line before is another process's.
+            // Set forward by a day, or the previous line is from another process.
             (5_000, 86_405_000, Some(5_000)),
             (0, 86_400_000, Some(0)),
-            // Set back: the wall stands still, and what is due adds up.
+            // Set back: the wall clock stands still and the elapsed time adds up.
             (900, 0, None),
             (1_001, 0, Some(1_001)),
         ] {
-            assert_eq!(correction(due, by_the_wall), want, "{due} {by_the_wall}");
+            assert_eq!(correction(due, wall_ms), want, "{due} {wall_ms}");
         }
     }
 }

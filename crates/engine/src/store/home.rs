@@ -10,21 +10,21 @@ use super::RunFolder;
 use super::summary_file;
 use crate::error::{Error, file_error};
 
-/// The folders ralph keeps its own things in.
+/// The folders of ralph's own files.
 #[derive(Debug, Clone)]
 pub struct RalphHome {
     state: PathBuf,
     config: PathBuf,
 }
 
-/// A run that was found, with its state; `Err` when its history cannot be read.
+/// A run with its state; `Err` if its history cannot be read.
 #[derive(Debug)]
 pub struct StoredRun {
     pub folder: RunFolder,
     pub state: Result<RunState, Error>,
 }
 
-/// A run in a list; `Err` when its history cannot be read.
+/// A run in a list; `Err` if its history cannot be read.
 #[derive(Debug)]
 pub struct ListedRun {
     pub folder: RunFolder,
@@ -35,7 +35,7 @@ pub struct ListedRun {
 #[derive(Debug)]
 pub struct RunList {
     pub runs: Vec<ListedRun>,
-    /// How many histories were folded because no summary was current.
+    /// How many histories were folded because their summary was not current.
     pub folded: usize,
 }
 
@@ -68,7 +68,7 @@ impl RalphHome {
         RunFolder::at(self.runs_dir().join(run))
     }
 
-    /// Returns where is written down what left a sandbox that belongs to no run.
+    /// Returns the folder that records the traffic of a sandbox without a run.
     pub fn exec_audit_folder(&self, sandbox: &str) -> RunFolder {
         RunFolder::at(self.state.join("exec").join(sandbox))
     }
@@ -80,7 +80,7 @@ impl RalphHome {
         Ok(names)
     }
 
-    /// Returns the names of the folders that may hold a run, oldest first.
+    /// Returns the names of folders that may hold a run, oldest first.
     fn folder_names(&self) -> Result<Vec<String>, Error> {
         let dir = self.runs_dir();
         let entries = match fs::read_dir(&dir) {
@@ -100,7 +100,7 @@ impl RalphHome {
         Ok(names)
     }
 
-    /// Lists all runs. Histories are folded only where no summary is current.
+    /// Lists all runs. A history is folded only where the summary is not current.
     pub fn list_runs(&self) -> Result<RunList, Error> {
         let (mut runs, mut folded) = (Vec::new(), 0);
         for name in self.folder_names()? {
@@ -132,7 +132,7 @@ impl RalphHome {
             .collect())
     }
 
-    /// Finds the run a person means: `@` for the latest, a unique id prefix, or a branch.
+    /// Finds the run the user means: `@` for the latest, a unique id prefix, or a branch.
     pub fn find(&self, wanted: &str) -> Result<RunFolder, Error> {
         let ids = self.run_ids()?;
         let none = || Error::NoRun { wanted: wanted.to_owned() };
@@ -154,7 +154,7 @@ impl RalphHome {
                 return Err(Error::Ambiguous { wanted: wanted.to_owned(), candidates });
             }
         }
-        // The newest run of a branch is the one people mean.
+        // The user means the newest run of a branch.
         for id in ids.iter().rev() {
             let folder = self.run_folder(id);
             if folder.listing().is_ok_and(|listing| listing.branch == wanted) {

@@ -1,7 +1,7 @@
-//! Tells whether a process works on a run, by looking only.
+//! Detects whether a process works on a run, without side effects.
 //!
-//! Whoever works on a run listens on its control socket, and the kernel refuses a connection once nobody does. The lock
-//! is left alone: to try it is to take it for a moment, in which a process that takes up the run would fail.
+//! The process that works on a run listens on its control socket, and the kernel refuses connections once it does not.
+//! The lock is left alone: trying it means taking it for a moment, in which a process that opens the run would fail.
 
 use std::fs::File;
 use std::io;
@@ -13,8 +13,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect};
 
 use super::RunFolder;
 
-/// Returns a path to the control socket that is short enough for a socket address, which holds about 100 bytes, and the
-/// folder's descriptor it goes through.
+/// Returns a path to the control socket that is short enough for a socket address (about 100 bytes), and the folder's
+/// descriptor that the path goes through.
 pub(crate) fn short_socket_path(folder: &RunFolder) -> io::Result<(Option<File>, PathBuf)> {
     if cfg!(target_os = "linux") {
         let dir = File::open(folder.path())?;
@@ -29,7 +29,7 @@ pub(super) fn is_listening(folder: &RunFolder) -> bool {
         let (_dir, path) = short_socket_path(folder)?;
         let address = SocketAddrUnix::new(&path)?;
         match connect(probe_socket()?, &address) {
-            // So many wait to be heard that none more is queued; there is somebody to hear them.
+            // The backlog is full, so a process is listening.
             Ok(()) | Err(Errno::AGAIN) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
@@ -37,7 +37,7 @@ pub(super) fn is_listening(folder: &RunFolder) -> bool {
     probe().is_ok()
 }
 
-/// A socket that never blocks, whose copy no program that is started meanwhile keeps.
+/// Returns a socket that never blocks and is not inherited by programs started meanwhile.
 #[cfg(target_os = "linux")]
 fn probe_socket() -> rustix::io::Result<OwnedFd> {
     use rustix::net::{SocketFlags, socket_with};

@@ -1,7 +1,7 @@
-//! Where runs live on the host: folders, their one event file, their artefacts and their lock.
+//! Stores runs on the host: folders, the event file, artefacts and the lock.
 //!
-//! No sandbox can write here. State is a fold of `events.jsonl` and is computed nowhere else; `summary.json` only repeats
-//! a part of it for lists.
+//! No sandbox can write here. State is a fold of `events.jsonl` and is computed nowhere else; `summary.json` only
+//! repeats a part of it for lists.
 
 mod event_log;
 mod home;

@@ -1,4 +1,4 @@
-//! One run's folder: its event file, lock, artefacts and the copies nothing inside a sandbox can touch.
+//! Gives access to one run's folder: its event file, lock, artefacts and copies that no sandbox can change.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -11,10 +11,10 @@ use super::event_log::fold;
 use super::{liveness, summary_file};
 use crate::error::{Error, file_error};
 
-/// How long a lock may be held by a process that does not listen on the control socket.
+/// How long another process may hold the lock without listening on the control socket.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often it is tried meanwhile.
+/// How often taking the lock is retried meanwhile.
 const HANDOVER_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The lock of a run, held by this process.
@@ -23,7 +23,8 @@ pub struct RunLock(File);
 
 impl Drop for RunLock {
     fn drop(&mut self) {
-        // Unlocked explicitly: closing is not enough while a program that is just being started holds a copy of it.
+        // Unlocked explicitly: closing is not enough while a program that is just being started holds a copy of the
+        // descriptor.
         let _ = self.0.unlock();
     }
 }
@@ -52,7 +53,7 @@ impl RunFolder {
         self.path.join("events.jsonl")
     }
 
-    /// What lists show of the run, for as long as its events do not grow.
+    /// Returns the path of the summary for lists, valid while the events do not grow.
     pub fn summary_path(&self) -> PathBuf {
         self.path.join("summary.json")
     }
@@ -61,17 +62,17 @@ impl RunFolder {
         self.path.join("repo.git")
     }
 
-    /// The task file as it was read at the start; it is what counts.
+    /// Returns the path of the task file as read at the start, which is the authoritative copy.
     pub fn task_path(&self) -> PathBuf {
         self.path.join("task.md")
     }
 
-    /// The text of the task in a later revision; the first is [`RunFolder::task_path`].
+    /// Returns the path of a later revision of the task; the first is [`RunFolder::task_path`].
     pub fn task_revision(&self, revision: u32) -> PathBuf {
         if revision <= 1 { self.task_path() } else { self.path.join(format!("task-{revision}.md")) }
     }
 
-    /// What diagnoses have proposed.
+    /// Returns the path of the proposals of diagnoses.
     pub fn proposals_path(&self) -> PathBuf {
         self.path.join("proposals.json")
     }
@@ -92,12 +93,12 @@ impl RunFolder {
         self.path.join("engine.log")
     }
 
-    /// The mirror of an iteration's artefacts.
+    /// Returns the mirror of an iteration's artefacts.
     pub fn iteration(&self, n: u32) -> PathBuf {
         self.path.join("iterations").join(n.to_string())
     }
 
-    /// The mirror of a `.ralph` file.
+    /// Returns the mirror of a `.ralph` file.
     pub fn mirror(&self, name: &str) -> PathBuf {
         self.path.join("state").join(name)
     }
@@ -109,13 +110,13 @@ impl RunFolder {
         folded.map(|(state, _)| state).ok_or(Error::BadHistory { run, source: BadHistory::Empty })
     }
 
-    /// Returns what a list shows of the run, without folding its events where its summary is current.
+    /// Returns the run's entry for lists, without folding its events if its summary is current.
     pub fn listing(&self) -> Result<RunListing, Error> {
         summary_file::read_current(self).map_or_else(|| summary_file::refresh(self), Ok)
     }
 
-    /// Tells whether the first event is in the file, whole: before that, there is no run. A file that cannot be read
-    /// counts as one, so that its trouble is told and not hidden.
+    /// Reports whether the first event is in the file, whole: before that, there is no run. A file that cannot be read
+    /// counts as begun, so that the error is reported and not hidden.
     pub fn begun(&self) -> bool {
         let mut events = match File::open(self.events_path()) {
             Ok(events) => events,
@@ -144,7 +145,7 @@ impl RunFolder {
         loop {
             match lock.try_lock() {
                 Ok(()) => return Ok(RunLock(lock)),
-                // Whoever holds it and does not listen is about to listen, or about to let go.
+                // A process that holds the lock and does not listen is about to listen or about to release it.
                 Err(fs::TryLockError::WouldBlock) if !self.is_locked() && Instant::now() < deadline => {
                     std::thread::sleep(HANDOVER_INTERVAL);
                 }
@@ -154,7 +155,7 @@ impl RunFolder {
         }
     }
 
-    /// Tells whether a process works on the run now, without touching its lock.
+    /// Reports whether a process works on the run now, without touching its lock.
     pub fn is_locked(&self) -> bool {
         liveness::is_listening(self)
     }
@@ -168,14 +169,14 @@ impl RunFolder {
     }
 }
 
-/// Writes a file whole or not at all, making its folder when missing; when this returns, it outlives a power cut.
+/// Writes a file atomically, creating its folder if missing; on return it survives a power cut.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let temporary = write_temporary(path, bytes, File::sync_data)?;
     fs::rename(&temporary, path).map_err(file_error("replace", path))
 }
 
-/// Writes a file whole or not at all, and leaves it to the system when it reaches the disk: for what a run only keeps to
-/// be looked at. A killed process loses nothing of it, a power cut may.
+/// Writes a file atomically without flushing, for files that a run keeps only for inspection. A killed process loses
+/// none of it; a power cut may.
 pub fn write_unflushed(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let temporary = write_temporary(path, bytes, |_| Ok(()))?;
     fs::rename(&temporary, path).map_err(file_error("replace", path))

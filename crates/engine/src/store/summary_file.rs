@@ -1,7 +1,7 @@
 //! Keeps a summary of a run in `summary.json`, so that listing runs does not fold their histories.
 //!
-//! The events are the truth. A summary counts only while the event file is as long as the one it was made from; without
-//! it nothing changes but the time that a list takes.
+//! The events are the truth. A summary counts only while the event file has the length it was made from; without a
+//! summary only the listing takes longer.
 
 use std::fs;
 use std::io;
@@ -13,10 +13,10 @@ use super::RunFolder;
 use super::event_log::fold;
 use crate::error::Error;
 
-/// A file of any other format is made again from the events.
+/// A file of any other format is rebuilt from the events.
 const FORMAT: u32 = 1;
 
-/// What `summary.json` holds.
+/// The content of `summary.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct SummaryFile {
     format: u32,
@@ -26,23 +26,23 @@ struct SummaryFile {
     listing: RunListing,
 }
 
-/// Makes the listing of a run from its events, and keeps it when nobody drives the run.
+/// Builds the listing of a run from its events, and stores it if no process works on the run.
 pub(super) fn refresh(folder: &RunFolder) -> Result<RunListing, Error> {
     let run = folder.id();
     let folded = fold(&folder.events_path(), &run)?;
     let (state, events_bytes) = folded.ok_or(Error::BadHistory { run, source: BadHistory::Empty })?;
-    // Only under the lock: the process that drives a run writes the summary itself, by the same temporary file.
+    // Only under the lock: the process that works on a run writes the summary itself, through the same temporary file.
     if let Ok(_lock) = folder.lock() {
         write(folder, &state, events_bytes);
     }
     Ok(RunListing::of(&state))
 }
 
-/// Reads the summary of a run; `None` when there is none that fits its events.
+/// Reads the summary of a run; `None` if there is none that matches its events.
 pub(super) fn read_current(folder: &RunFolder) -> Option<RunListing> {
     let text = fs::read(folder.summary_path()).ok()?;
     let file: SummaryFile = serde_json::from_slice(&text).ok()?;
-    // The event file is looked at last: when it still has this length, nothing was added before the summary was read.
+    // The event file is checked last: if it still has this length, nothing was added before the summary was read.
     let events_bytes = fs::metadata(folder.events_path()).ok()?.len();
     (file.format == FORMAT && file.events_bytes == events_bytes).then_some(file.listing)
 }
@@ -55,7 +55,7 @@ pub(super) fn write(folder: &RunFolder, state: &RunState, events_bytes: u64) {
     }
 }
 
-/// Unlike [`super::write_unflushed`] this never makes the folder: a run that was removed stays removed.
+/// Replaces the summary. Unlike [`super::write_unflushed`] this never creates the folder: a removed run stays removed.
 fn replace(folder: &RunFolder, file: &SummaryFile) -> io::Result<()> {
     let path = folder.summary_path();
     let temporary = path.with_extension("json.new");

@@ -1,4 +1,4 @@
-//! A clock on the wall that is set while a run works neither gives it time nor takes it.
+//! Tests that setting the wall clock while a run works neither adds to nor takes from its time budget.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use super::run_fixture::{RunFixture, final_answer, profile};
 
 /// Begins a run whose first event is dated this many hours from now.
 async fn fixture_started_at(hours: i64, server: &FakeModelServer) -> RunFixture {
-    let lab = RunFixture::new().await;
-    drop(lab.begin(&profile("own", "openai/lab", Some(server.base_url())), None).await);
-    let path = lab.case.folder().unwrap().events_path();
+    let fixture = RunFixture::new().await;
+    drop(fixture.begin(&profile("own", "openai/lab", Some(server.base_url())), None).await);
+    let path = fixture.case.folder().unwrap().events_path();
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once("\"at\":\"").unwrap();
     let (_, after) = rest.split_once('"').unwrap();
     let at = Timestamp::now() + Span::new().hours(hours);
     std::fs::write(&path, format!("{before}\"at\":\"{at}\"{after}")).unwrap();
-    lab
+    fixture
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_was_set_back_gives_no_time() {
+async fn setting_the_clock_back_adds_no_time() {
     let slow = ModelBehaviour::PacedChunks { content: final_answer(), pieces: 10, pause: Duration::from_millis(200) };
     let server = FakeModelServer::with_behaviours([slow]).await.unwrap();
-    let lab = fixture_started_at(24, &server).await;
-    let mut runner = lab.resume(&lab.case.folder().unwrap(), RecreateSandbox::No).await;
+    let fixture = fixture_started_at(24, &server).await;
+    let mut runner = fixture.resume(&fixture.case.folder().unwrap(), RecreateSandbox::No).await;
     let state = runner.drive().await.unwrap();
     assert!(
         matches!(state.status, RunStatus::Failed { reason: RunStopReason::GaveUp { .. }, .. }),
@@ -41,10 +41,10 @@ async fn a_clock_that_was_set_back_gives_no_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_lies_between_two_processes_takes_no_time() {
+async fn time_between_two_processes_does_not_count() {
     let server = FakeModelServer::with_behaviours([ModelBehaviour::ok(final_answer())]).await.unwrap();
-    let lab = fixture_started_at(-24, &server).await;
+    let fixture = fixture_started_at(-24, &server).await;
     let raise = Control::RaiseBudget { iterations: 1, minutes: 0, cost_usd: 0.0, tokens: 0 };
-    send(&lab.host, &lab.case.folder().unwrap(), &raise, "a test").await.unwrap();
-    assert!(lab.case.state().unwrap().spent.wall_ms < 600_000, "{}", lab.case.event_text());
+    send(&fixture.host, &fixture.case.folder().unwrap(), &raise, "a test").await.unwrap();
+    assert!(fixture.case.state().unwrap().spent.wall_ms < 600_000, "{}", fixture.case.event_text());
 }

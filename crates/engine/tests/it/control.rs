@@ -1,4 +1,4 @@
-//! Steering a run through `control::send` alone, while it works and while it rests.
+//! Tests steering a run through `control::send` alone, while it works and while it rests.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use super::run_fixture::{RunFixture, answer, final_answer, profile};
 
-/// An action that waits until the test makes a file.
+/// An action that waits until the test creates a file.
 fn gate(path: &Path) -> Value {
     json!({"type": "run", "command": format!("until [ -e '{}' ]; do sleep 0.01; done", path.display())})
 }
@@ -35,7 +35,7 @@ fn hosts(names: &[&str]) -> ControlHosts {
     ControlHosts::new(names.iter().map(|&name| name.to_owned()).collect()).unwrap()
 }
 
-/// Waits until the run has begun so many actions.
+/// Waits until the run has started this many actions.
 async fn wait_for_actions(home: &RalphHome, count: usize) -> RunFolder {
     let begun = |line: &&EventLine| matches!(line.event, Event::ActionStarted { .. });
     for _ in 0..1000 {
@@ -50,8 +50,8 @@ async fn wait_for_actions(home: &RalphHome, count: usize) -> RunFolder {
     panic!("the run did not get to action {count}");
 }
 
-/// The controls in the events, each with who asked.
-fn applied(lab: &RunFixture) -> Vec<(Control, String)> {
+/// Returns the controls in the events, each with its sender.
+fn applied(fixture: &RunFixture) -> Vec<(Control, String)> {
     let control = |event| match event {
         Event::ControlApplied { control, by, id } => {
             assert!(id.is_some(), "{control:?} has no request id");
@@ -59,18 +59,18 @@ fn applied(lab: &RunFixture) -> Vec<(Control, String)> {
         }
         _ => None,
     };
-    lab.events().into_iter().filter_map(control).collect()
+    fixture.events().into_iter().filter_map(control).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_live_run_and_a_resting_one_are_steered_alike() {
+async fn live_and_resting_runs_accept_the_same_controls() {
     let dir = tempfile::tempdir().unwrap();
     let gates = [dir.path().join("first"), dir.path().join("second")];
     let work = ModelBehaviour::ok(answer("Wait.", &[gate(&gates[0]), gate(&gates[1])]));
     let server = FakeModelServer::with_behaviours([work, ModelBehaviour::ok(final_answer())]).await.unwrap();
     let default = profile("own", "openai/lab", Some(server.base_url()));
-    let mut lab = RunFixture::new().await;
-    let (host, home) = (lab.host.clone(), lab.case.home());
+    let mut fixture = RunFixture::new().await;
+    let (host, home) = (fixture.host.clone(), fixture.case.home());
     let steer = async {
         let folder = wait_for_actions(&home, 1).await;
         assert!(folder.is_locked());
@@ -80,7 +80,7 @@ async fn a_live_run_and_a_resting_one_are_steered_alike() {
             assert_eq!((ack.live, &ack.id), (true, &once.id));
         }
         send(&host, &folder, &Control::AllowHost(hosts(&["x.io", "y.io"])), "a test").await.unwrap();
-        // These wait for the action under way to end.
+        // These wait for the current action to end.
         let resumed = send(&host, &folder, &Control::Resume, "a test");
         let paused = async {
             fs::write(&gates[0], "").unwrap();
@@ -89,7 +89,7 @@ async fn a_live_run_and_a_resting_one_are_steered_alike() {
                 let (host, folder) = (host.clone(), folder.clone());
                 async move { send(&host, &folder, &Control::Pause, "a test").await }
             });
-            // The run says nothing of a pause that waits; it has been heard by then.
+            // The run reports nothing about a waiting pause; by then it has received it.
             sleep(Duration::from_millis(300)).await;
             fs::write(&gates[1], "").unwrap();
             asked.await.unwrap()
@@ -97,27 +97,27 @@ async fn a_live_run_and_a_resting_one_are_steered_alike() {
         let (resumed, paused) = tokio::join!(resumed, paused);
         assert!(resumed.unwrap().live && paused.unwrap().live);
     };
-    let (state, ()) = tokio::join!(lab.drive(&default, None), steer);
+    let (state, ()) = tokio::join!(fixture.drive(&default, None), steer);
     assert!(
         matches!(state.status, RunStatus::Paused { reason: RunStopReason::Asked, .. }),
         "{}",
-        lab.case.event_text()
+        fixture.case.event_text()
     );
-    lab.close();
+    fixture.close();
 
-    let folder = lab.case.folder().unwrap();
+    let folder = fixture.case.folder().unwrap();
     assert!(!folder.is_locked());
     let once = ControlRequest::new(note("at rest"), "a test").unwrap();
     for _ in 0..2 {
-        let ack = send_request(&lab.host, &folder, &once).await.unwrap();
+        let ack = send_request(&fixture.host, &folder, &once).await.unwrap();
         assert_eq!((ack.live, &ack.id), (false, &once.id));
     }
     let deny = Control::DenyHost(hosts(&["bad.io"]));
-    assert!(!send(&lab.host, &folder, &deny, "a test").await.unwrap().live);
+    assert!(!send(&fixture.host, &folder, &deny, "a test").await.unwrap().live);
     // All or nothing.
-    let refused = send(&lab.host, &folder, &Control::AllowHost(hosts(&["z.io", "bad.io"])), "a test").await;
+    let refused = send(&fixture.host, &folder, &Control::AllowHost(hosts(&["z.io", "bad.io"])), "a test").await;
     assert!(matches!(refused, Err(Error::ControlRefused { .. })), "{refused:?}");
-    let resumed = send(&lab.host, &folder, &Control::Resume, "a test").await;
+    let resumed = send(&fixture.host, &folder, &Control::Resume, "a test").await;
     assert!(matches!(resumed, Err(Error::NotRunning { .. })), "{resumed:?}");
     let want: Vec<(Control, String)> = [
         note("live"),
@@ -129,57 +129,57 @@ async fn a_live_run_and_a_resting_one_are_steered_alike() {
     ]
     .map(|control| (control, "a test".to_owned()))
     .into();
-    assert_eq!(applied(&lab), want, "{}", lab.case.event_text());
-    let policy = serde_json::to_string(lab.case.state().unwrap().policy()).unwrap();
+    assert_eq!(applied(&fixture), want, "{}", fixture.case.event_text());
+    let policy = serde_json::to_string(fixture.case.state().unwrap().policy()).unwrap();
     assert_eq!(policy, r#"{"mode":"allowlist","allow":["x.io","y.io"],"deny":["bad.io"]}"#);
     let notes = fs::read_to_string(folder.mirror("notes.md")).unwrap();
     assert_eq!((notes.matches("live").count(), notes.matches("at rest").count()), (1, 1), "{notes}");
 
-    let state = lab.drive(&default, None).await;
-    assert!(matches!(state.status, RunStatus::Failed { .. }), "{}", lab.case.event_text());
+    let state = fixture.drive(&default, None).await;
+    assert!(matches!(state.status, RunStatus::Failed { .. }), "{}", fixture.case.event_text());
 }
 
-/// Two that ask at the same moment both get their turn, although the run rests and each has to hold it for that.
+/// Concurrent requests all succeed, although each has to lock the resting run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_to_a_resting_run_wait_for_each_other() {
-    let (lab, _server) = resting_run().await;
-    let folder = lab.case.folder().unwrap();
+    let (fixture, _server) = Box::pin(resting_run()).await;
+    let folder = fixture.case.folder().unwrap();
     let notes = [note("one"), note("two"), note("three")];
-    let [one, two, three] = notes.each_ref().map(|note| send(&lab.host, &folder, note, "a test"));
+    let [one, two, three] = notes.each_ref().map(|note| send(&fixture.host, &folder, note, "a test"));
     let (one, two, three) = tokio::join!(one, two, three);
     for ack in [one, two, three] {
         assert!(!ack.unwrap().live);
     }
-    assert_eq!(applied(&lab).len(), 3, "{}", lab.case.event_text());
+    assert_eq!(applied(&fixture).len(), 3, "{}", fixture.case.event_text());
 }
 
-/// A run that waits for a person, held by nobody.
+/// Returns a run that waits for the user, held by no process.
 async fn resting_run() -> (RunFixture, FakeModelServer) {
     let server = FakeModelServer::with_behaviours([ModelBehaviour::ok(ask_person())]).await.unwrap();
-    let mut lab = RunFixture::new().await;
-    let state = lab.drive(&own_profile(&server), None).await;
-    assert!(matches!(state.status, RunStatus::Paused { .. }), "{}", lab.case.event_text());
-    lab.close();
-    (lab, server)
+    let mut fixture = RunFixture::new().await;
+    let state = fixture.drive(&own_profile(&server), None).await;
+    assert!(matches!(state.status, RunStatus::Paused { .. }), "{}", fixture.case.event_text());
+    fixture.close();
+    (fixture, server)
 }
 
 fn own_profile(server: &FakeModelServer) -> PinnedProfile {
     profile("own", "openai/lab", Some(server.base_url()))
 }
 
-/// Takes the run up, at the first try.
-async fn take_up(lab: &RunFixture) -> Runner {
-    let (raise, stops, folder) = (BudgetRaise::default(), StopSignals::default(), lab.case.folder().unwrap());
+/// Resumes the run, at the first try.
+async fn take_up(fixture: &RunFixture) -> Runner {
+    let (raise, stops, folder) = (BudgetRaise::default(), StopSignals::default(), fixture.case.folder().unwrap());
     let quiet = Box::new(SilentObserver);
-    resume(&lab.host, folder, raise, RecreateSandbox::No, quiet, stops, KeepSandbox::Always).await.unwrap()
+    resume(&fixture.host, folder, raise, RecreateSandbox::No, quiet, stops, KeepSandbox::Always).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_closed_run_is_held_by_nobody() {
-    let (lab, _server) = resting_run().await;
-    let folder = lab.case.folder().unwrap();
+async fn a_closed_run_releases_everything() {
+    let (fixture, _server) = Box::pin(resting_run()).await;
+    let folder = fixture.case.folder().unwrap();
     for _ in 0..3 {
-        let runner = take_up(&lab).await;
+        let runner = take_up(&fixture).await;
         assert!(folder.is_locked());
         runner.close().await.unwrap();
         assert!(!folder.is_locked() && !folder.socket_path().exists());
@@ -191,28 +191,28 @@ async fn a_closed_run_is_held_by_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn questions_of_liveness_disturb_nobody() {
-    const QUESTIONS: u32 = 1000;
-    let (lab, _server) = resting_run().await;
-    let (folder, enough) = (lab.case.folder().unwrap(), AtomicBool::new(false));
-    let asked = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| {
-            let mut asked = 0;
-            while asked < QUESTIONS || !enough.load(Ordering::Relaxed) {
+async fn liveness_probes_disturb_no_process() {
+    const PROBES: u32 = 1000;
+    let (fixture, _server) = Box::pin(resting_run()).await;
+    let (folder, enough) = (fixture.case.folder().unwrap(), AtomicBool::new(false));
+    let probes = std::thread::scope(|scope| {
+        let prober = scope.spawn(|| {
+            let mut probes = 0;
+            while probes < PROBES || !enough.load(Ordering::Relaxed) {
                 folder.is_locked();
-                asked += 1;
+                probes += 1;
             }
-            asked
+            probes
         });
         tokio::task::block_in_place(|| {
             tokio::runtime::Handle::current().block_on(async {
                 for _ in 0..10 {
-                    take_up(&lab).await.close().await.unwrap();
+                    take_up(&fixture).await.close().await.unwrap();
                 }
             });
         });
         enough.store(true, Ordering::Relaxed);
-        asking.join().unwrap()
+        prober.join().unwrap()
     });
-    assert!(asked >= QUESTIONS);
+    assert!(probes >= PROBES);
 }

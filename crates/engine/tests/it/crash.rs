@@ -1,5 +1,5 @@
-//! A run that is killed with SIGKILL, wherever and however often, and resumed comes to exactly what an undisturbed one
-//! comes to: the same branch, commits, ticks, spend, pull request and receipt.
+//! Tests that a run killed with SIGKILL, anywhere and any number of times, and resumed reaches exactly the result of
+//! an undisturbed run: the same branch, commits, ticks, spend, pull request and receipt.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -12,8 +12,8 @@ fn runner_process() {
     killable_run::runner_process();
 }
 
-/// Everything a model does to a run: it answers nonsense, claims what is not so, weakens a check, stages and commits by
-/// itself, leaves its work uncommitted, fails, and in the end is done.
+/// Everything a model does to a run: it answers nonsense, makes false claims, weakens a check, stages and commits by
+/// itself, leaves its work uncommitted, fails, and finally succeeds.
 const WORK: CrashScenario = CrashScenario {
     task: r#"---
 task_id: crash-001
@@ -44,7 +44,7 @@ protected_paths: ["tests/"]
 "#,
 };
 
-/// A model that commits something and then wants a person to decide.
+/// A model that commits something and then asks the user to decide.
 const ASKS: CrashScenario = CrashScenario {
     task: WORK.task,
     script: r#"{"format": 1}
@@ -60,7 +60,7 @@ const GIVES_UP: CrashScenario = CrashScenario {
 "#,
 };
 
-/// A model whose work is only half in its commit: the final proof fails, and more than one box of it.
+/// A model that commits only half of its work: the final proof fails, for more than one box.
 const FORGETS: CrashScenario = CrashScenario {
     task: r#"---
 task_id: crash-003
@@ -113,7 +113,7 @@ fn run_undisturbed(scenario: CrashScenario, hand_over: PushTarget) -> (RunResult
     (case.outcome(), events)
 }
 
-/// Tells what is different, and how it came to it.
+/// Panics with the differences and the events.
 fn check(case: &KillableRun, want: &RunResult, how: &str) {
     let found = case.outcome();
     if found != *want {
@@ -126,7 +126,7 @@ fn check(case: &KillableRun, want: &RunResult, how: &str) {
     case.assert_tidy();
 }
 
-/// Works through all of them, whatever becomes of each; returns how often a runner was killed.
+/// Runs all cases, whatever the result of each; returns how often a runner was killed.
 ///
 /// One after another: a run keeps about one core busy, and the test runner has a test for every core.
 fn for_each<T>(all: impl IntoIterator<Item = T>, work: impl Fn(T) -> u32) -> u32 {
@@ -137,18 +137,18 @@ fn for_each<T>(all: impl IntoIterator<Item = T>, work: impl Fn(T) -> u32) -> u32
             Err(_) => failed += 1,
         }
     }
-    assert_eq!(failed, 0, "so many failed, as told above");
+    assert_eq!(failed, 0, "this many cases failed, see above");
     kills
 }
 
-/// Returns every moment a run of so many events can be killed at: before and after each event.
+/// Returns every point at which a run with this many events can be killed: before and after each event.
 fn kill_points(events: u64) -> Vec<KillPoint> {
     (1..=events).flat_map(|seq| [KillPoint::Before(seq), KillPoint::After(seq)]).collect()
 }
 
-/// Kills a fresh run at each of these moments, and resumes it once.
-fn at_each(scenario: CrashScenario, want: &RunResult, moments: Vec<KillPoint>) -> u32 {
-    for_each(moments, |kill| {
+/// Kills a fresh run at each of these points, and resumes it once.
+fn at_each(scenario: CrashScenario, want: &RunResult, kill_points: Vec<KillPoint>) -> u32 {
+    for_each(kill_points, |kill| {
         let mut case = KillableRun::new(scenario, PushTarget::Here);
         assert_eq!(case.run(kill), RunnerEnding::Killed, "{kill:?}");
         case.go_on();
@@ -167,17 +167,17 @@ fn step_by_step(scenario: CrashScenario, want: &RunResult, hand_over: PushTarget
     let mut case = KillableRun::new(scenario, hand_over);
     let mut processes = 0;
     while case.state().is_none_or(|state| state.status.is_active()) {
-        // The first event of a process is that it resumes; the one behind it must be a step forward.
+        // The first event of a process is that it resumes; the next must be progress.
         let last = case.state().map_or(0, |state| state.last_seq);
         case.run(kill(last));
         processes += 1;
-        assert!(processes < 400, "it does not come to an end:\n{}", case.event_text());
+        assert!(processes < 400, "the run does not end:\n{}", case.event_text());
     }
     check(&case, want, "killed at one event after another");
     case.kills
 }
 
-/// Numbers that look random and are the same every time.
+/// Pseudo-random numbers, the same every time.
 struct SeededRandom(u64);
 
 impl SeededRandom {
@@ -192,25 +192,25 @@ impl SeededRandom {
 /// Kills one run at random times inside its steps, a bounded number of times.
 fn at_random(want: &RunResult, hand_over: PushTarget, seed: u64) -> u32 {
     let mut case = KillableRun::new(WORK, hand_over);
-    let mut dice = SeededRandom(0x9E37_79B9_7F4A_7C15 ^ (seed << 32 | seed));
+    let mut random = SeededRandom(0x9E37_79B9_7F4A_7C15 ^ (seed << 32 | seed));
     for _ in 0..24 {
         let last = match case.state() {
             Some(state) if !state.status.is_active() => break,
             state => state.map_or(0, |state| state.last_seq),
         };
-        case.run_into(last + dice.below(7), Duration::from_millis(dice.below(150)));
+        case.run_into(last + random.below(7), Duration::from_millis(random.below(150)));
     }
     case.go_on();
     check(&case, want, &format!("killed at random, seed {seed}"));
     case.kills
 }
 
-/// How many kills a test of each way of killing makes at least; a scenario that shrinks must not take the test along.
+/// The least number of kills that each kind of test makes; a scenario that shrinks must not weaken the test.
 const IN_EACH_SHARD: u32 = 15;
 const AT_RANDOM: u32 = 30;
 
 #[test]
-fn an_undisturbed_run_does_all_that_can_be_disturbed() {
+fn an_undisturbed_run_covers_all_steps() {
     let (here, events) = run_undisturbed(WORK, PushTarget::Here);
     let branch = here.branch.as_ref().unwrap();
     let subjects = [
@@ -230,12 +230,12 @@ fn an_undisturbed_run_does_all_that_can_be_disturbed() {
     assert_eq!(run_undisturbed(WORK, PushTarget::Remote).0, here, "a remote gets the same");
 }
 
-/// The moments of a run that one shard is about. Shards take turns, so that each has early and late ones.
+/// Returns the kill points of one shard. Shards interleave, so that each has early and late ones.
 fn shard_of(moments: &[KillPoint], shard: usize) -> Vec<KillPoint> {
     moments.iter().skip(shard).step_by(SHARDS.len()).copied().collect()
 }
 
-/// Makes one test of each shard, and a list of all that have one.
+/// Defines one test per shard, and a list of all shards.
 macro_rules! shards {
     ($($name:ident = $shard:literal),* $(,)?) => {
         const SHARDS: &[usize] = &[$($shard),*];
@@ -248,7 +248,7 @@ macro_rules! shards {
     };
 }
 
-// Minutes of work: tests of their own, so that the test runner spreads them over the cores.
+// Minutes of work: separate tests, so that the test runner spreads them over the cores.
 shards!(shard_0 = 0, shard_1 = 1, shard_2 = 2, shard_3 = 3, shard_4 = 4, shard_5 = 5, shard_6 = 6, shard_7 = 7,);
 
 fn at_every_event_of_shard(shard: usize) {
@@ -282,7 +282,7 @@ fn killed_at_any_event_of_a_run_with_nothing_to_do() {
     at_every_event(VACUOUS);
 }
 
-/// The event a process that goes on after this many events is killed at.
+/// The event at which a process that resumes after this many events is killed.
 const KILL_POINTS: [fn(u64) -> KillPoint; 2] = [
     |last| KillPoint::After(if last == 0 { 1 } else { last + 2 }),
     |last| KillPoint::Before(if last == 0 { 2 } else { last + 3 }),
@@ -321,7 +321,7 @@ fn killed_where_the_sandbox_is_spoilt() {
         let mut case = KillableRun::new(SPOILS, PushTarget::Here);
         assert_eq!(case.run(kill), RunnerEnding::Killed, "{kill:?}");
         case.go_on();
-        // At which step the damage was noticed depends on where it was killed, and so do the words.
+        // At which step the damage is noticed depends on the kill point, and so do the texts.
         let found = case.outcome().without_texts();
         assert!(found == want, "killed {kill:?}: {found:#?}\n{}", case.event_text());
         case.kills
@@ -345,7 +345,7 @@ fn killed_at_random_with_a_remote() {
 }
 
 #[test]
-fn a_run_that_died_before_it_began_is_not_there() {
+fn a_run_that_died_before_its_first_event_is_not_listed() {
     let mut case = KillableRun::new(VACUOUS, PushTarget::Here);
     assert_eq!(case.run(KillPoint::Before(1)), RunnerEnding::Killed);
     assert!(case.folder().is_none(), "it is not listed");
@@ -361,7 +361,7 @@ fn a_run_that_died_before_it_began_is_not_there() {
 }
 
 #[test]
-fn what_a_dead_process_left_is_in_nobodys_way() {
+fn leftovers_of_a_dead_process_do_not_disturb_a_resume() {
     let (want, events) = run_undisturbed(GIVES_UP, PushTarget::Here);
     let mut case = KillableRun::new(GIVES_UP, PushTarget::Here);
     // In the middle of the iteration, before its commit.
@@ -373,7 +373,7 @@ fn what_a_dead_process_left_is_in_nobodys_way() {
     let workspace = case.home().sandboxes_dir().join(&state.workplace.unwrap().sandbox).join("workspace");
     let branch = format!("refs/heads/{}.lock", state.started.branch);
     let left = [
-        // Half a write of a file, and the locks of killed git processes.
+        // Half a file write, and the locks of killed git processes.
         workspace.join(".ralph-0123456789abcdef.tmp"),
         workspace.join(".git/index.lock"),
         workspace.join(".git").join(&branch),
@@ -398,8 +398,8 @@ fn what_a_dead_process_left_is_in_nobodys_way() {
 }
 
 #[test]
-fn a_push_that_arrived_is_a_push() {
-    // Stands for the push of a killed process that comes in while ours is under way.
+fn a_push_that_already_arrived_counts() {
+    // Simulates the push of a killed process that arrives during this one.
     let mut case = KillableRun::new(GIVES_UP, PushTarget::Remote);
     case.remote_hook("update", "git update-ref \"$1\" \"$3\"; exit 1");
     case.go_on();

@@ -1,5 +1,5 @@
-//! A run that goes in circles: every rung of its ladder, a diagnosis that is paid for and survives anything, and what
-//! becomes of its proposals.
+//! Tests runs that go in circles: every rung of the ladder, a diagnosis that is paid for and survives kills, and its
+//! proposals.
 
 use std::time::Duration;
 
@@ -58,12 +58,12 @@ fn reply(summary: &str, actions: &[Value], claimed: &[&str]) -> Value {
         "json": {"summary": summary, "actions": actions, "claims": {"checkboxes_checked": claimed}}})
 }
 
-/// The step that goes in circles: it rattles at the door and changes nothing.
+/// The step that goes in circles: it runs the failing check again and changes nothing.
 fn stuck_reply() -> Value {
     reply("Try the door again.", &[json!({"type": "run", "command": "sh tests/door.sh"})], &[])
 }
 
-/// The step that gets out of it.
+/// The step that solves the task.
 fn solving_reply() -> Value {
     let actions = [
         json!({"type": "write", "path": "key.txt", "content": "turned\n"}),
@@ -88,11 +88,11 @@ fn script(replies: &[Value]) -> String {
     text
 }
 
-/// A model that rattles until it is told of the key.
+/// A model that repeats itself until a prompt mentions the key.
 fn stuck_script() -> String {
-    let mut rattle = stuck_reply();
-    rattle["repeat"] = true.into();
-    script(&[rattle, when(solving_reply(), &json!({"prompt_contains": "turn the key first"}))])
+    let mut stuck = stuck_reply();
+    stuck["repeat"] = true.into();
+    script(&[stuck, when(solving_reply(), &json!({"prompt_contains": "turn the key first"}))])
 }
 
 fn diagnosis() -> Value {
@@ -106,7 +106,7 @@ fn diagnosis() -> Value {
     })
 }
 
-/// A doctor who says this whenever asked.
+/// A diagnosis model that always gives this answer.
 fn diagnosis_script(says: &Value) -> String {
     script(&[json!({"usage": {"input": 2000, "output": 200}, "json": says, "repeat": true})])
 }
@@ -122,12 +122,13 @@ async fn host(case: &KillableRun) -> HostContext {
 
 async fn run(case: &KillableRun, change: impl FnOnce(&mut RunSpec)) -> RunState {
     let host = host(case).await;
-    let mut wish = case.run_request();
-    change(&mut wish);
-    let mut runner = begin(&host, wish, Box::new(DiagnosisTestObserver), StopSignals::default(), KeepSandbox::Always)
-        .await
-        .unwrap()
-        .runner;
+    let mut request = case.run_request();
+    change(&mut request);
+    let mut runner =
+        begin(&host, request, Box::new(DiagnosisTestObserver), StopSignals::default(), KeepSandbox::Always)
+            .await
+            .unwrap()
+            .runner;
     timeout(Duration::from_mins(2), runner.drive()).await.expect("the run rests").unwrap().clone()
 }
 
@@ -160,7 +161,7 @@ fn mirror(case: &KillableRun, name: &str) -> String {
     std::fs::read_to_string(case.folder().unwrap().mirror(name)).unwrap_or_default()
 }
 
-/// What the doctor's calls came to, and what they cost.
+/// Returns the outcomes and costs of the diagnosis calls.
 fn diagnosis_calls(case: &KillableRun) -> Vec<(&'static str, MicroUsd)> {
     let call = |line: EventLine| match line.event {
         Event::ModelCalled { profile, answer, cost, .. } if profile == "doctor" => Some((
@@ -212,7 +213,7 @@ async fn every_rung_is_climbed_and_the_diagnosis_ends_the_run() {
     );
     assert_eq!(state.exit().code(), 5);
     assert_eq!(diagnosis_calls(&case), [("diagnosis", MicroUsd(9000))]);
-    assert_eq!(state.spent.cost, MicroUsd(6 * 4500 + 9000), "the doctor is paid from the same purse");
+    assert_eq!(state.spent.cost, MicroUsd(6 * 4500 + 9000), "the diagnosis is paid from the same budget");
     // Every rung is a line, and so is the diagnosis.
     let activity = mirror(&case, "activity.log");
     for line in [
@@ -226,14 +227,14 @@ async fn every_rung_is_climbed_and_the_diagnosis_ends_the_run() {
     }
     let report = mirror(&case, "diagnostics.md");
     assert!(report.contains("## Diagnosis 1, after iteration 5, by doctor"), "{report}");
-    // The fresh session is told why.
+    // The fresh session gets the reason.
     let prompt = std::fs::read_to_string(case.folder().unwrap().iteration(4).join("prompt.md")).unwrap();
     assert!(prompt.contains("`sh tests/door.sh` failed with exit code 1 and the same error in 3 of"), "{prompt}");
-    // The doctor saw the failures, fenced.
+    // The diagnosis prompt shows the failures, fenced.
     let asked = std::fs::read_to_string(case.folder().unwrap().path().join("diagnoses/1/prompt.md")).unwrap();
     assert!(asked.contains("[ralph:begin failures ") && asked.contains("the door is shut"), "{asked}");
 
-    // Resumed as it is, it circles again; with the sign it gets out, and goes back to its own profile.
+    // Resumed as it is, the run goes in circles again; with the guardrail it finishes and returns to its own profile.
     let state = apply_control(&case, Control::ApplyProposal { number: 1 }).await.unwrap();
     assert_eq!(state.diagnoses.applied.iter().copied().collect::<Vec<_>>(), [1]);
     assert_eq!(mirror(&case, "guardrails.md").matches("### sign: proposal 1 of a diagnosis").count(), 1);
@@ -247,7 +248,7 @@ async fn every_rung_is_climbed_and_the_diagnosis_ends_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_safe_is_done_without_asking_where_the_task_says_so() {
+async fn safe_proposals_are_applied_automatically_if_the_task_allows() {
     let task = TASK.replace("max_iterations: 12", "max_iterations: 12\ndiagnose: {apply: auto}");
     let case = case(&task, &stuck_script());
     case.helper("doctor", &diagnosis_script(&diagnosis()));
@@ -255,7 +256,7 @@ async fn what_is_safe_is_done_without_asking_where_the_task_says_so() {
     assert_eq!(state.status, RunStatus::Succeeded, "{}", case.event_text());
     let climbed: Vec<LadderRung> = rungs(&case).into_iter().map(|(_, rung, _)| rung).collect();
     assert_eq!(climbed, [LadderRung::Rotate, LadderRung::Diagnose]);
-    // The sign and the clearer task, with the old text kept.
+    // The guardrail and the clearer task, with the old text kept.
     assert_eq!(state.diagnoses.open_proposals().collect::<Vec<_>>(), Vec::<u32>::new());
     let folder = case.folder().unwrap();
     let text = |revision: u32| std::fs::read_to_string(folder.task_revision(revision)).unwrap();
@@ -264,7 +265,7 @@ async fn what_is_safe_is_done_without_asking_where_the_task_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_would_weaken_a_proof_waits_for_a_person() {
+async fn proposals_that_weaken_a_proof_wait_for_the_user() {
     let task = TASK.replace("max_iterations: 12", "max_iterations: 12\ndiagnose: {apply: auto}");
     let case = case(&task, &stuck_script());
     let mut weaker = diagnosis();
@@ -274,13 +275,13 @@ async fn what_would_weaken_a_proof_waits_for_a_person() {
     assert_eq!(state.status, RunStatus::Succeeded, "{}", case.event_text());
     assert_eq!((state.task_revision, state.diagnoses.open_proposals().collect::<Vec<_>>()), (1, vec![2]));
     let why = "proposal 2 waits for a person: it would take the proof `sh tests/door.sh` from box `M1.2`";
-    let told = |line: &EventLine| matches!(&line.event, Event::Log { text, .. } if text == why);
-    assert_eq!(case.lines().iter().filter(|line| told(line)).count(), 1, "{}", case.event_text());
+    let is_reported = |line: &EventLine| matches!(&line.event, Event::Log { text, .. } if text == why);
+    assert_eq!(case.lines().iter().filter(|line| is_reported(line)).count(), 1, "{}", case.event_text());
 }
 
-/// The doctor is part of the conversation: the whole run plays again from one file, to the byte.
+/// The diagnosis is part of the conversation: the whole run replays from one file, byte for byte.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_with_a_diagnosis_plays_again() {
+async fn a_run_with_a_diagnosis_replays() {
     let task = TASK.replace("max_iterations: 12", "max_iterations: 12\ndiagnose: {apply: auto}");
     let first = case(&task, &stuck_script());
     let odd = json!({"text": "It is complicated.", "usage": {"input": 10, "output": 1}});
@@ -290,26 +291,29 @@ async fn a_run_with_a_diagnosis_plays_again() {
     assert_eq!(state.status, RunStatus::Succeeded, "{}", first.event_text());
     let conversation =
         |case: &KillableRun| std::fs::read_to_string(case.folder().unwrap().path().join(CONVERSATION_FILE)).unwrap();
-    let told = conversation(&first);
-    assert_eq!(told.matches("\"diagnosis\":1").count(), 2, "{told}");
+    let recorded = conversation(&first);
+    assert_eq!(recorded.matches("\"diagnosis\":1").count(), 2, "{recorded}");
 
-    let second = case(&task, &told);
-    second.helper("doctor", &told);
+    let second = case(&task, &recorded);
+    second.helper("doctor", &recorded);
     let again = run(&second, |_| ()).await;
     assert_eq!(again.status, RunStatus::Succeeded, "{}", second.event_text());
     assert_eq!((diagnosis_calls(&second), rungs(&second)), (diagnosis_calls(&first), rungs(&first)));
-    assert_eq!((conversation(&second), mirror(&second, "diagnostics.md")), (told, mirror(&first, "diagnostics.md")));
+    assert_eq!(
+        (conversation(&second), mirror(&second, "diagnostics.md")),
+        (recorded, mirror(&first, "diagnostics.md"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_so_many_iterations() {
+async fn a_diagnosis_every_n_iterations() {
     let task = TASK.replace("max_iterations: 12", "max_iterations: 5\ndiagnose: {every: 2}");
     let busy = reply("Paint the door.", &[json!({"type": "run", "command": "date +%N >> paint.txt"})], &[]);
     let mut busy = busy;
     busy["repeat"] = true.into();
     let case = case(&task, &script(&[busy]));
     case.helper("doctor", &diagnosis_script(&diagnosis()));
-    let state = run(&case, |wish| wish.budget.iterations = 5).await;
+    let state = run(&case, |request| request.budget.iterations = 5).await;
     assert_eq!(names(&state).0, "failed: budget: iterations");
     let written: Vec<u32> = case
         .lines()
@@ -324,7 +328,7 @@ async fn every_so_many_iterations() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_invalid_diagnosis_is_asked_for_once_more() {
+async fn an_invalid_diagnosis_is_retried_once() {
     let case = case(TASK, &stuck_script());
     case.helper(
         "doctor",
@@ -342,7 +346,7 @@ async fn an_invalid_diagnosis_is_asked_for_once_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unaffordable_or_failed_diagnosis_ends_nothing() {
+async fn an_unaffordable_or_failed_diagnosis_does_not_end_the_run() {
     for (doctor, why) in [
         (script(&[json!({"fault": {"status": 401}, "repeat": true})]), "No diagnosis: "),
         (
@@ -352,9 +356,9 @@ async fn an_unaffordable_or_failed_diagnosis_ends_nothing() {
     ] {
         let case = case(TASK, &stuck_script());
         case.helper("doctor", &doctor);
-        let dear = why.contains("budget");
-        let state = run(&case, |wish| {
-            if dear && let Some(doctor) = &mut wish.profiles.doctor {
+        let expensive = why.contains("budget");
+        let state = run(&case, |request| {
+            if expensive && let Some(doctor) = &mut request.profiles.doctor {
                 doctor.price = Some(ralph_core::price::Price::per_mtok_usd(900_000.0, 900_000.0, None));
             }
         })
@@ -366,11 +370,11 @@ async fn an_unaffordable_or_failed_diagnosis_ends_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_no_rung_left_it_fails() {
+async fn without_a_rung_left_the_run_fails() {
     let case = case(TASK, &stuck_script());
-    let state = run(&case, |wish| {
-        wish.ladder = vec![LadderRung::Rotate];
-        wish.budget.consecutive_gutter = 3;
+    let state = run(&case, |request| {
+        request.ladder = vec![LadderRung::Rotate];
+        request.budget.consecutive_gutter = 3;
     })
     .await;
     assert_eq!(names(&state).0, "failed: gutter: it went in circles");
@@ -379,12 +383,12 @@ async fn with_no_rung_left_it_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_resumes_in_vain_is_told_that_it_failed() {
+async fn resuming_a_stuck_run_in_vain_fails_it() {
     let case = case(TASK, &stuck_script());
     let climbed = || rungs(&case).into_iter().map(|(_, rung, _)| rung.as_str()).collect::<Vec<_>>().join(" ");
-    let state = run(&case, |wish| {
-        wish.budget.iterations = 40;
-        wish.budget.consecutive_gutter = 2;
+    let state = run(&case, |request| {
+        request.budget.iterations = 40;
+        request.budget.consecutive_gutter = 2;
     })
     .await;
     assert_eq!(names(&state).0, "paused: gutter: it went in circles");
@@ -392,14 +396,14 @@ async fn who_resumes_in_vain_is_told_that_it_failed() {
     let state = go_on(&case).await;
     assert_eq!(names(&state).0, "failed: gutter: it went in circles");
     assert_eq!(climbed(), "rotate pause");
-    // A person may begin anew all the same.
+    // The user may resume it all the same.
     let state = go_on(&case).await;
     assert_eq!(names(&state).0, "paused: gutter: it went in circles");
     assert_eq!(climbed(), "rotate pause rotate pause");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_hand_and_at_rest() {
+async fn controls_of_a_resting_run() {
     let pause = reply("A question.", &[json!({"type": "pause", "reason": "which key?"})], &[]);
     let case = case(TASK, &script(&[pause, solving_reply()]));
     case.helper("doctor", &diagnosis_script(&diagnosis()));
@@ -446,17 +450,17 @@ async fn by_hand_and_at_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_diagnosis_call_is_charged_at_its_worst() {
+async fn a_lost_diagnosis_call_is_charged_at_its_worst_case() {
     let pause = reply("A question.", &[json!({"type": "pause", "reason": "?"})], &[]);
     let case = case(TASK, &script(&[pause]));
     let says = json!({"usage": {"input": 2000, "output": 200}, "json": diagnosis(), "when": {"call": 1}});
     case.helper("doctor", &script(&[says]));
     run(&case, |_| ()).await;
-    // What a process leaves that dies while the doctor thinks.
-    let ward = case.folder().unwrap().path().join("diagnoses/1");
-    std::fs::create_dir_all(&ward).unwrap();
+    // What a process leaves behind that dies during the diagnosis call.
+    let diagnosis_dir = case.folder().unwrap().path().join("diagnoses/1");
+    std::fs::create_dir_all(&diagnosis_dir).unwrap();
     let worst = json!({"model": "dear", "usage": {"input": 5000, "output": 1000}, "cost": 30_000});
-    std::fs::write(ward.join("call-0.reserved.json"), worst.to_string()).unwrap();
+    std::fs::write(diagnosis_dir.join("call-0.reserved.json"), worst.to_string()).unwrap();
     let state = apply_control(&case, Control::Diagnose).await.unwrap();
     assert_eq!(diagnosis_calls(&case), [("lost", MicroUsd(30_000)), ("diagnosis", MicroUsd(9000))]);
     assert_eq!((state.spent.cost, state.diagnoses.proposals), (MicroUsd(4500 + 30_000 + 9000), 2));
@@ -499,14 +503,14 @@ async fn no_diagnosis_weakens_a_proof() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_person_may_edit_the_task() {
+async fn the_user_may_edit_the_task() {
     let pause = reply("A question.", &[json!({"type": "pause", "reason": "?"})], &[]);
     let key = [
         json!({"type": "write", "path": "key.txt", "content": "turned\n"}),
         json!({"type": "commit", "message": "turn the key"}),
     ];
     let case = case(TASK, &script(&[pause, reply("The key.", &key, &["M1.1"])]));
-    run(&case, |wish| wish.baseline = false).await;
+    run(&case, |request| request.baseline = false).await;
     let edit =
         |text: String, allow_weaker: bool| Control::EditTask(TaskEdit { text, allow_weaker, ..TaskEdit::default() });
     let weaker = TASK
@@ -526,7 +530,7 @@ async fn a_person_may_edit_the_task() {
     assert!(pinned.contains("pinned when the run started"), "{pinned}");
 }
 
-/// A run whose doctor saves it, killed wherever its diagnosis could be torn.
+/// A run that a diagnosis saves, killed wherever the diagnosis could be torn.
 #[test]
 fn killed_in_the_middle_of_a_diagnosis() {
     let task = TASK.replace("max_iterations: 12", "max_iterations: 12\ndiagnose: {apply: auto}");
@@ -541,16 +545,16 @@ fn killed_in_the_middle_of_a_diagnosis() {
         );
         case
     };
-    let mut calm = fresh();
-    assert_eq!(calm.run(KillPoint::Never), RunnerEnding::ByItself);
-    let want = calm.outcome();
-    assert_eq!(want.status, "Succeeded", "{}", calm.event_text());
-    let report = mirror(&calm, "diagnostics.md");
-    let at = |wanted: fn(&Event) -> bool| calm.lines().iter().find(|line| wanted(&line.event)).unwrap().seq;
+    let mut undisturbed = fresh();
+    assert_eq!(undisturbed.run(KillPoint::Never), RunnerEnding::ByItself);
+    let want = undisturbed.outcome();
+    assert_eq!(want.status, "Succeeded", "{}", undisturbed.event_text());
+    let report = mirror(&undisturbed, "diagnostics.md");
+    let at = |wanted: fn(&Event) -> bool| undisturbed.lines().iter().find(|line| wanted(&line.event)).unwrap().seq;
     let from = at(|event| matches!(event, Event::MitigationApplied { rung: LadderRung::Diagnose, .. }));
-    let to = calm.lines().iter().rfind(|line| matches!(line.event, Event::ControlApplied { .. })).unwrap().seq;
-    assert!(to - from >= 4, "{}", calm.event_text());
-    // Before an event that stands for files which were written already, and after every event.
+    let to = undisturbed.lines().iter().rfind(|line| matches!(line.event, Event::ControlApplied { .. })).unwrap().seq;
+    assert!(to - from >= 4, "{}", undisturbed.event_text());
+    // Before events whose files are already written, and after every event.
     let written = at(|event| matches!(event, Event::DiagnosisWritten { .. }));
     let kills = (from..=to).map(KillPoint::After).chain([written, to].map(KillPoint::Before));
     for kill in kills {
@@ -563,15 +567,15 @@ fn killed_in_the_middle_of_a_diagnosis() {
     }
 }
 
-/// A run that goes in circles changes nothing and tests nothing: what its tests said before that is what a doctor needs.
+/// A run that goes in circles changes and tests nothing: the diagnosis needs the last test output before that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_diagnosis_prompt_shows_the_newest_tests() {
     let ajar = reply("Ajar.", &[json!({"type": "write", "path": "door.txt", "content": "ajar\n"})], &[]);
-    let mut rattle = stuck_reply();
-    rattle["repeat"] = true.into();
-    let case = case(TASK, &script(&[ajar, rattle]));
+    let mut stuck = stuck_reply();
+    stuck["repeat"] = true.into();
+    let case = case(TASK, &script(&[ajar, stuck]));
     case.helper("doctor", &diagnosis_script(&diagnosis()));
-    run(&case, |wish| wish.ladder = vec![LadderRung::Diagnose, LadderRung::Pause]).await;
+    run(&case, |request| request.ladder = vec![LadderRung::Diagnose, LadderRung::Pause]).await;
     let asked = case.folder().unwrap().path().join("diagnoses/1/prompt.md");
     let asked = std::fs::read_to_string(asked).unwrap_or_else(|_| panic!("{}", case.event_text()));
     let tests = asked.split("# Last test output (iteration 1)\n").nth(1).unwrap_or_else(|| panic!("{asked}"));

@@ -1,5 +1,5 @@
-//! What a run does when whoever serves its way out dies under a command, a check or a proof. Whatever is cut fails the
-//! instant its connection breaks, long before the doors are served again.
+//! Tests what a run does when its egress proxy dies during a command, a check or a proof. Whatever is cut fails the
+//! instant its connection breaks, long before the proxy restarts.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::killable_run::{KillableRun, PushTarget};
 
-/// Holds a connection to the door and fails as soon as it is cut; goes well after that, and anywhere else.
+/// Holds a connection to the listener and fails as soon as it is cut; succeeds after that, and anywhere else.
 const CUT_SCRIPT: &str = r#"
 case $PWD in *"$2"*) ;; *) exit 0 ;; esac
 test -e "$1/cut" && exit 0
@@ -37,7 +37,7 @@ impl EventObserver for EgressRestartObserver {
     fn on_event(&self, _: AnnouncePhase, _: &EventLine) {}
 }
 
-/// A run whose way out is cut once.
+/// A run whose egress is cut once.
 struct EgressCutRun {
     ended: RunState,
     lines: Vec<EventLine>,
@@ -46,7 +46,7 @@ struct EgressCutRun {
 }
 
 impl EgressCutRun {
-    /// Returns how often it was told that something was run again.
+    /// Returns how often the run reported that something was run again.
     fn rerun_count(&self) -> usize {
         self.count(|event| matches!(event, Event::Log { text, .. } if text.ends_with("is run again")))
     }
@@ -64,8 +64,8 @@ impl EgressCutRun {
     }
 }
 
-/// Runs a task whose box is proved by one command and for which the model runs another. In both `CUT_SCRIPT` stands for what is
-/// cut, followed by what the path of its sandbox has to hold.
+/// Runs a task whose box is proved by one command and for which the model runs another. In both, `CUT` stands for the
+/// script that is cut, followed by what the path of its sandbox must contain.
 async fn run_with_cut(verify: &str, command: &str) -> EgressCutRun {
     let shared = tempfile::tempdir().unwrap();
     let filled = |text: &str| text.replace("CUT", &format!("bash cut.sh {}", shared.path().display()));
@@ -90,11 +90,11 @@ async fn run_with_cut(verify: &str, command: &str) -> EgressCutRun {
     let ended = timeout(Duration::from_mins(1), runner.drive()).await.expect("the run ends").unwrap().clone();
     let workspace = watching.await.unwrap();
     let rest = std::fs::read_to_string(shared.path().join("rest")).unwrap();
-    assert!(rest.contains("\"mode\":\"deny\""), "it was answered by the door: {rest}");
+    assert!(rest.contains("\"mode\":\"deny\""), "the proxy answered: {rest}");
     EgressCutRun { ended, lines: case.lines(), workspace, _case: case }
 }
 
-/// Stands at the doors of the sandbox that waits for it, and dies as soon as somebody has come by them.
+/// Serves the listener of the waiting sandbox, and kills the proxy as soon as a client has connected.
 async fn kill_proxy_once(host: HostContext, shared: PathBuf) -> PathBuf {
     let pause = || sleep(Duration::from_millis(2));
     let sandbox = loop {
@@ -105,16 +105,16 @@ async fn kill_proxy_once(host: HostContext, shared: PathBuf) -> PathBuf {
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let doors = EgressSockets { explicit: Some(listener), ..EgressSockets::default() };
-    let keeper = host.egress().serve(&sandbox, &BTreeMap::new(), doors).unwrap();
+    let sockets = EgressSockets { explicit: Some(listener), ..EgressSockets::default() };
+    let serve_guard = host.egress().serve(&sandbox, &BTreeMap::new(), sockets).unwrap();
     std::fs::write(shared.join("port"), port.to_string()).unwrap();
     std::fs::rename(shared.join("port"), shared.join("door")).unwrap();
     while !shared.join("cut").exists() {
         pause().await;
     }
     host.egress().kill_proxy(&sandbox);
-    // As long as the run may want to come by it.
-    std::mem::forget(keeper);
+    // Kept for as long as the run may connect.
+    std::mem::forget(serve_guard);
     host.home.sandboxes_dir().join(&sandbox).join("workspace")
 }
 
@@ -146,7 +146,7 @@ async fn a_proof_is_run_again() {
     assert_eq!(cut.ended.spent.iterations, 1);
 }
 
-/// What passes on the base commit proves nothing, and is not taken for red because it was cut.
+/// A proof that passes on the base commit proves nothing, and is not taken for red because it was cut.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_baseline_check_is_run_again() {
     let cut = run_with_cut("CUT -proof", "echo done >> out.txt").await;

@@ -1,4 +1,4 @@
-//! The hand-over from end to end on real repositories, and the clone inside a sandbox.
+//! Tests publishing end to end on real repositories, and the clone inside a sandbox.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -94,7 +94,7 @@ async fn finds_the_repository_and_its_base() {
 }
 
 #[tokio::test]
-async fn tells_what_is_not_committed() {
+async fn reports_uncommitted_changes() {
     let tool = tool().await;
     let repo = TestRepo::with_commit();
     repo.write(".gitignore", "*.log\n");
@@ -136,7 +136,7 @@ async fn an_uncommitted_task_becomes_the_first_commit() {
     assert_eq!(host.bare.odb().commit_count(&host.base, &first).await.unwrap(), 1);
     let again = host.bare.commit_task_file(&first, "docs/task.md", b"- [ ] a\r\n", &stamp(), &trailers).await.unwrap();
     assert_eq!(again, first);
-    // A file takes the place of a folder.
+    // A file replaces a folder.
     let over = host.bare.commit_task_file(&host.base, "src", b"x", &stamp(), &[]).await.unwrap();
     let paths: Vec<_> = host.bare.odb().files_at(&over).await.unwrap().into_iter().map(|entry| entry.path).collect();
     assert_eq!(paths, ["README.md", "src"]);
@@ -243,7 +243,7 @@ async fn pushes_only_forward_and_only_once() {
 }
 
 #[tokio::test]
-async fn shadows_notes_and_reading() {
+async fn iteration_refs_notes_and_diffs() {
     let host = git_fixture().await;
     let run = RunName::parse("r-1").unwrap();
     let next = host.bare.commit_task_file(&host.base, "a", b"1\n2\n", &stamp(), &[]).await.unwrap();
@@ -299,7 +299,7 @@ async fn seeded_sandbox(host: &GitFixture, first: &Sha) -> Arc<dyn Sandbox> {
         state: StateFiles::Excluded,
     };
     assert_eq!(inside::seed(&*sandbox, seed).await.unwrap(), *first);
-    // A seed that was cut off is done again.
+    // An interrupted seed can be repeated.
     assert_eq!(inside::seed(&*sandbox, seed).await.unwrap(), *first);
     sandbox
 }
@@ -360,8 +360,8 @@ async fn commits_travel_in_and_out() {
     let paths: Vec<_> = host.bare.odb().changed_paths(&first, &second).await.unwrap();
     assert_eq!(paths.into_iter().map(|change| change.path).collect::<Vec<_>>(), ["src/two.rs"]);
     let git_dir = host.bare.path().to_str().unwrap();
-    let words = host.repo.git(["--git-dir", git_dir, "log", "-1", "--format=%an %ct%n%B", second.as_str()]);
-    assert_eq!(words, "ralph 1700000000\nAdd two\n\nRalph-Run: r1\nRalph-Iteration: 1");
+    let message = host.repo.git(["--git-dir", git_dir, "log", "-1", "--format=%an %ct%n%B", second.as_str()]);
+    assert_eq!(message, "ralph 1700000000\nAdd two\n\nRalph-Run: r1\nRalph-Iteration: 1");
     write_file(&*sandbox, "last", "x");
     let last = host.folder.path().join("last.bundle");
     let head = inside::commit(&*sandbox, "Last", CommitPaths::All, &trailers, &stamp()).await.unwrap().unwrap();
@@ -392,22 +392,22 @@ async fn status_reports_everything() {
     write_file(&*sandbox, "binary", "\0\0");
     write_file(&*sandbox, ".ralph/x", "excluded");
     std::fs::remove_file(sandbox.workspace().join("src/lib.rs")).unwrap();
-    let look = inside::read_status(&*sandbox, base, &clean.tree).await.unwrap();
-    assert_eq!(look.head, second.as_str());
-    assert_eq!(look.diffstat, "1\t1\tREADME.md\n-\t-\tbinary\n3\t0\tnew file\n0\t3\tsrc/lib.rs\n");
-    assert_eq!(look.changed_lines, 2 + 1 + 3 + 3);
-    assert_eq!(look.status, "A binary\nA new file\nD src/lib.rs\n");
-    assert_eq!(look.files["src/lib.rs"], "");
-    assert_eq!(look.files["new file"], host.repo.blob(b"1\n2\n3\n"));
-    assert_eq!(inside::read_status(&*sandbox, base, &clean.tree).await.unwrap(), look);
-    let since = inside::read_status(&*sandbox, base, &look.tree).await.unwrap();
+    let status = inside::read_status(&*sandbox, base, &clean.tree).await.unwrap();
+    assert_eq!(status.head, second.as_str());
+    assert_eq!(status.diffstat, "1\t1\tREADME.md\n-\t-\tbinary\n3\t0\tnew file\n0\t3\tsrc/lib.rs\n");
+    assert_eq!(status.changed_lines, 2 + 1 + 3 + 3);
+    assert_eq!(status.status, "A binary\nA new file\nD src/lib.rs\n");
+    assert_eq!(status.files["src/lib.rs"], "");
+    assert_eq!(status.files["new file"], host.repo.blob(b"1\n2\n3\n"));
+    assert_eq!(inside::read_status(&*sandbox, base, &clean.tree).await.unwrap(), status);
+    let since = inside::read_status(&*sandbox, base, &status.tree).await.unwrap();
     assert_eq!((since.changed_lines, since.files.len()), (0, 0));
     let failed = inside::read_status(&*sandbox, &"1".repeat(40), "").await;
     assert!(matches!(failed, Err(Error::SandboxScript { .. })), "{failed:?}");
 }
 
 #[tokio::test]
-async fn going_back_is_exact() {
+async fn restoring_a_snapshot_is_exact() {
     let host = git_fixture().await;
     let sandbox = seeded_sandbox(&host, &host.base).await;
     write_file(&*sandbox, ".gitignore", "*.log\n");
@@ -423,9 +423,14 @@ async fn going_back_is_exact() {
     };
     git(&["add", "staged"]);
     let status = git(&["status", "--porcelain", "--branch", "-uall"]);
-    let look = inside::read_status(&*sandbox, host.base.as_str(), "").await.unwrap();
+    let clone_status = inside::read_status(&*sandbox, host.base.as_str(), "").await.unwrap();
     let branch = Some("refs/heads/ralph/t/work".to_owned());
-    let taken = CloneSnapshot { head: sha(&look.head), branch, index: sha(&look.index), tree: sha(&look.tree) };
+    let taken = CloneSnapshot {
+        head: sha(&clone_status.head),
+        branch,
+        index: sha(&clone_status.index),
+        tree: sha(&clone_status.tree),
+    };
     assert_eq!(git(&["status", "--porcelain", "--branch", "-uall"]), status);
 
     write_file(&*sandbox, ".gitignore", "*.log\nhidden\nuntracked\n");
@@ -443,7 +448,7 @@ async fn going_back_is_exact() {
     write_file(&*sandbox, "more", "x");
 
     inside::restore(&*sandbox, &taken).await.unwrap();
-    assert_eq!(inside::read_status(&*sandbox, host.base.as_str(), "").await.unwrap(), look);
+    assert_eq!(inside::read_status(&*sandbox, host.base.as_str(), "").await.unwrap(), clone_status);
     assert_eq!(git(&["status", "--porcelain", "--branch", "-uall"]), status);
     let seen: Vec<_> =
         ["README.md", "src/lib.rs", "untracked/file", "staged", "hidden", "junk/deep/file", "more", "a.log"]
@@ -456,11 +461,11 @@ async fn going_back_is_exact() {
     assert_eq!(seen, want);
     assert!(!sandbox.workspace().join("junk").exists());
     inside::restore(&*sandbox, &taken).await.unwrap();
-    assert_eq!(inside::read_status(&*sandbox, host.base.as_str(), "").await.unwrap(), look);
+    assert_eq!(inside::read_status(&*sandbox, host.base.as_str(), "").await.unwrap(), clone_status);
 }
 
 #[tokio::test]
-async fn single_paths_go_back() {
+async fn single_paths_are_restored() {
     let host = git_fixture().await;
     let sandbox = seeded_sandbox(&host, &host.base).await;
     write_file(&*sandbox, "README.md", "changed\n");
@@ -472,8 +477,8 @@ async fn single_paths_go_back() {
     let paths = ["README.md", "new", "untracked", "src/lib.rs", "never was"];
     inside::revert_paths(&*sandbox, &host.base, &paths).await.unwrap();
     let tree = host.bare.odb().tree_of(&host.base).await.unwrap();
-    let look = inside::read_status(&*sandbox, host.base.as_str(), tree.as_str()).await.unwrap();
-    assert_eq!(look.files.keys().collect::<Vec<_>>(), ["kept"]);
+    let status = inside::read_status(&*sandbox, host.base.as_str(), tree.as_str()).await.unwrap();
+    assert_eq!(status.files.keys().collect::<Vec<_>>(), ["kept"]);
     for bad in ["../x", "/etc/x", ".git/config", ""] {
         assert!(matches!(inside::revert_paths(&*sandbox, &host.base, &[bad]).await, Err(Error::BadName { .. })));
     }

@@ -1,6 +1,6 @@
-//! What a tampered repository or a made-up commit can do to the host: nothing, and it is told.
+//! Tests that a tampered repository or a forged commit can do nothing to the host and is reported.
 //!
-//! Each case has a positive control. A trap that does not even catch a plain git makes the case invalid.
+//! Each case has a positive control. A trap that does not catch even a plain git makes the case invalid.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ fn key(bytes: &[u8]) -> Option<String> {
     String::from_utf8_lossy(bytes).contains("sk-live-").then(|| "a live key".to_owned())
 }
 
-/// Everything the host ever does to the user's repository and with what came out of a sandbox.
+/// Everything the host ever does with the user's repository and with work from a sandbox.
 async fn every_host_action(tool: &GitProgram, repo: &TestRepo, folder: &Path) {
     let user = UserRepo::find(tool, &repo.path().join("src")).await.unwrap();
     let base = user.base(Some("main")).await.unwrap();
@@ -71,7 +71,7 @@ async fn no_hook_or_filter_of_a_repository_runs() {
         let (repo, marker) = trap.install();
         trap.trigger(&repo);
         if !marker.is_triggered() {
-            wrong.push(format!("INVALID {} {}: a plain git does not spring it", trap.id, trap.name));
+            wrong.push(format!("INVALID {} {}: a plain git does not trigger it", trap.id, trap.name));
             continue;
         }
         let (repo, marker) = trap.install();
@@ -85,7 +85,7 @@ async fn no_hook_or_filter_of_a_repository_runs() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// A run's repository seeded from a user's, and a clone an agent works in.
+/// A run's repository seeded from a user's, and a clone that an agent works in.
 struct ImportFixture {
     _folder: tempfile::TempDir,
     bare: BareRepo,
@@ -134,7 +134,7 @@ impl ImportFixture {
         self.bare.odb().ref_at(&branch().ref_name()).await.unwrap()
     }
 
-    /// True when the run's repository knows an object of that name.
+    /// Reports whether the run's repository has a commit of that name.
     async fn has(&self, name: &str) -> bool {
         self.bare.odb().resolve_commit(name).await.unwrap().is_some()
     }
@@ -221,7 +221,7 @@ async fn links_out_of_the_tree() {
 }
 
 #[tokio::test]
-async fn what_a_later_commit_hides_is_still_told() {
+async fn changes_reverted_by_a_later_commit_are_still_reported() {
     let work = |repo: &TestRepo| {
         repo.write("tests/a.rs", "changed");
         repo.write(".envrc", "touch x");
@@ -261,7 +261,7 @@ async fn submodules_and_install_scripts() {
 }
 
 #[tokio::test]
-async fn large_files_are_told() {
+async fn large_files_are_reported() {
     let work = |repo: &TestRepo| {
         repo.write("big", vec![b'x'; 5 << 20]);
         repo.commit("big");
@@ -270,28 +270,28 @@ async fn large_files_are_told() {
 }
 
 #[tokio::test]
-async fn a_secret_anywhere_stops_everything() {
+async fn a_secret_anywhere_blocks_the_import() {
     let secret = || FindingKind::Secret { what: "a live key".to_owned() };
     let in_file = |repo: &TestRepo| {
         repo.write("src/key.rs", "const K: &str = \"sk-live-123\";\n");
         repo.commit("key");
     };
     check_findings(in_file, &[("src/key.rs", secret())]).await;
-    let taken_back = |repo: &TestRepo| {
+    let reverted = |repo: &TestRepo| {
         repo.write("src/key.rs", "sk-live-123");
         repo.commit("key");
         repo.write("src/key.rs", "none");
         repo.commit("no key");
     };
-    check_findings(taken_back, &[("src/key.rs", secret())]).await;
-    let in_words = |repo: &TestRepo| {
+    check_findings(reverted, &[("src/key.rs", secret())]).await;
+    let in_message = |repo: &TestRepo| {
         repo.commit("use sk-live-123");
     };
-    check_findings(in_words, &[("", secret())]).await;
+    check_findings(in_message, &[("", secret())]).await;
 }
 
 #[tokio::test]
-async fn only_the_branch_of_the_run_comes_out() {
+async fn only_the_runs_branch_is_imported() {
     let run = import_fixture().await;
     run.agent.write("x", "x");
     let work = run.agent.commit("work");
@@ -311,7 +311,7 @@ async fn only_the_branch_of_the_run_comes_out() {
         assert_eq!(run.import(&bundle, ImportLimits::default()).await, want);
     }
     assert_eq!(run.branch_at().await, Some(run.base.clone()));
-    // The control: the same work under its right name is taken.
+    // The control: the same work under its right name is imported.
     assert!(matches!(run.import_branch().await, ImportOutcome::Kept { commits: 1, .. }));
 }
 
@@ -322,7 +322,7 @@ async fn a_rewritten_start_is_refused() {
     let bundle = run.agent.bundle("out.bundle", &[&branch().ref_name()]);
     let want = ImportOutcome::Refused { why: ImportRefusal::NotDescended, findings: vec![] };
     assert_eq!(run.import(&bundle, ImportLimits::default()).await, want);
-    // An annotated tag posing as the branch has the right commit behind it and is none.
+    // An annotated tag posing as the branch points to the right commit but is not one.
     run.agent.git(["reset", "-q", "--hard", run.base.as_str()]);
     run.agent.commit("work");
     let tag = run.agent.git_with_input(
@@ -354,10 +354,10 @@ async fn limits_hold() {
         (ImportLimits { unpacked_bytes: 1 << 20, ..fine }, "unpacked content"),
     ] {
         let import = run.import(&bundle, limits).await;
-        let ImportOutcome::Refused { why: ImportRefusal::TooLarge { what: said, .. }, .. } = &import else {
+        let ImportOutcome::Refused { why: ImportRefusal::TooLarge { what: reported, .. }, .. } = &import else {
             panic!("{import:?}")
         };
-        assert_eq!(said, what);
+        assert_eq!(reported, what);
         assert_eq!(run.branch_at().await, Some(run.base.clone()));
     }
     assert!(matches!(run.import(&bundle, fine).await, ImportOutcome::Kept { commits: 2, .. }));
@@ -375,7 +375,7 @@ async fn damaged_bundles_are_refused() {
         bytes[at] ^= 0x55;
         std::fs::write(&bundle, bytes).unwrap();
         let import = run.import(&bundle, ImportLimits::default()).await;
-        // The words behind a needed commit's name are a comment: changing them changes nothing.
+        // The text after a prerequisite's name is a comment: changing it changes nothing.
         let comment = matches!(&import, ImportOutcome::Kept { .. }) && at < 80;
         assert!(comment || matches!(import, ImportOutcome::Refused { .. }), "byte {at}: {import:?}");
     }
@@ -408,7 +408,7 @@ async fn a_commit_without_its_files_is_refused() {
 }
 
 #[tokio::test]
-async fn importing_twice_is_importing_once() {
+async fn importing_twice_has_no_further_effect() {
     let run = import_fixture().await;
     run.agent.write(".envrc", "x");
     run.agent.commit("work");
@@ -431,7 +431,7 @@ async fn importing_twice_is_importing_once() {
 }
 
 #[tokio::test]
-async fn nothing_of_the_host_goes_in() {
+async fn nothing_of_the_host_is_seeded() {
     let tool = tool().await;
     let repo = TestRepo::with_commit();
     repo.write(".env", "TOKEN=host\n");

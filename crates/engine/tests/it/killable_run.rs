@@ -1,6 +1,7 @@
-//! A run in a process of its own that can be killed: the fixtures, the runner process, and what a run leaves behind.
+//! Runs a run in its own process that can be killed: the fixtures, the runner process, and the results a run leaves
+//! behind.
 //!
-//! Which moments it is killed at is in `crash`.
+//! Where it is killed is decided in `crash`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ use ralph_testkit::repo::{TestRepo, hermetic_command};
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 
-/// The variable that makes a test binary the runner of a run; its value is a [`RunnerPlan`].
+/// The variable that makes a test binary a runner; its value is a [`RunnerPlan`].
 const PLAN_VARIABLE: &str = "RALPH_TEST_RUNNER";
 
 /// The test that is the runner's `main`.
@@ -34,7 +35,7 @@ const RUNNER_TEST: &str = "crash::runner_process";
 
 const TASK_FILE: &str = "ralph_task.md";
 
-/// A task and what the model says to it.
+/// A task and the model's replies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CrashScenario {
     pub(crate) task: &'static str,
@@ -45,22 +46,22 @@ pub(crate) struct CrashScenario {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum KillPoint {
     Never,
-    /// When the event of this number is about to be written.
+    /// Just before the event with this number is written.
     Before(u64),
-    /// When it has been written.
+    /// Just after it was written.
     After(u64),
 }
 
-/// What a runner process is to do.
+/// What a runner process does.
 #[derive(Debug, Serialize, Deserialize)]
 struct RunnerPlan {
     root: PathBuf,
-    /// The run to go on with; none to begin one.
+    /// The run to resume; `None` to begin one.
     run: Option<String>,
     kill: KillPoint,
 }
 
-/// Ends its own process the hard way.
+/// Kills its own process with SIGKILL.
 struct KillObserver(KillPoint);
 
 impl EventObserver for KillObserver {
@@ -77,7 +78,7 @@ impl EventObserver for KillObserver {
     }
 }
 
-/// Does what the variable says; without it there is nothing to do.
+/// Executes the plan in the variable; without the variable it does nothing.
 pub(crate) fn runner_process() {
     let Ok(plan) = std::env::var(PLAN_VARIABLE) else { return };
     let plan: RunnerPlan = serde_json::from_str(&plan).unwrap();
@@ -125,7 +126,7 @@ fn run_request(plan: &RunnerPlan) -> RunSpec {
         most_output: None,
         extra: BTreeMap::new(),
     };
-    // Helpers are there when a test wrote what they say.
+    // A helper profile exists if a test wrote its script.
     let helper = |name: &str| {
         let script = format!("{name}.jsonl");
         plan.root.join("home").join(&script).exists().then(|| profile(name, &script))
@@ -165,16 +166,16 @@ fn run_request(plan: &RunnerPlan) -> RunSpec {
     }
 }
 
-/// Where the branch is handed over to.
+/// Where the branch is published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PushTarget {
     /// The user's own repository.
     Here,
-    /// A bare repository it has as a remote.
+    /// A bare repository configured as its remote.
     Remote,
 }
 
-/// One run of a scenario in its own home, from its beginning to whatever becomes of it.
+/// One run of a scenario in its own home, from its beginning to its end.
 #[derive(Debug)]
 pub(crate) struct KillableRun {
     repo: TestRepo,
@@ -193,7 +194,7 @@ pub(crate) enum RunnerEnding {
 impl KillableRun {
     pub(crate) fn new(scenario: CrashScenario, hand_over: PushTarget) -> Self {
         let tests = [
-            // Slow enough to be hit, and it leaves a trace: when it is begun twice, there must still be one.
+            // Slow enough to be hit, and it leaves a trace: if it is started twice, there must still be one.
             ("tests/all.sh", "sleep 0.1\necho ran >> checks.log\ntest ! -e broken\n"),
             ("tests/two.sh", "grep -q two a.txt || { echo 'there is no two' >&2; exit 1; }\n"),
             ("tests/three.sh", "grep -q three c.txt\n"),
@@ -221,7 +222,7 @@ impl KillableRun {
         Self { repo, push_target, kills: 0 }
     }
 
-    /// Gives the run another profile, `fallback` or `doctor`, and says what it answers.
+    /// Gives the run another profile, `fallback` or `doctor`, with this script.
     pub(crate) fn helper(&self, name: &str, script: &str) {
         std::fs::write(self.repo.home().join(format!("{name}.jsonl")), script).unwrap();
     }
@@ -232,27 +233,27 @@ impl KillableRun {
         self.wait_for(child)
     }
 
-    /// Runs a runner process and kills it some time after the event of this number, unless it was faster.
+    /// Runs a runner process and kills it some time after the event with this number, unless it was faster.
     pub(crate) fn run_into(&mut self, seq: u64, delay: Duration) -> RunnerEnding {
         let mut child = self.launch(KillPoint::Never);
         let alive = |child: &mut Child| child.try_wait().unwrap().is_none();
         while (self.lines().len() as u64) < seq && alive(&mut child) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Not a sleep that waits for something: the delay is what is tried out.
+        // This sleep does not wait for anything: the delay is what is tested.
         std::thread::sleep(delay);
         child.kill().unwrap();
         self.wait_for(child)
     }
 
-    /// Goes on until the run rests, without any more trouble.
+    /// Resumes until the run rests, without further kills.
     pub(crate) fn go_on(&mut self) {
         while self.state().is_none_or(|state| state.status.is_active()) {
-            assert_eq!(self.run(KillPoint::Never), RunnerEnding::ByItself, "nobody kills it");
+            assert_eq!(self.run(KillPoint::Never), RunnerEnding::ByItself, "it is not killed");
         }
     }
 
-    /// Returns what the run is begun with, for a runner in this process.
+    /// Returns the run's specification, for a runner in this process.
     pub(crate) fn run_request(&self) -> RunSpec {
         run_request(&RunnerPlan { root: self.root(), run: None, kill: KillPoint::Never })
     }
@@ -275,7 +276,7 @@ impl KillableRun {
         RunnerEnding::ByItself
     }
 
-    /// Makes the remote run a program when it is pushed to.
+    /// Makes the remote run a program on a push.
     pub(crate) fn remote_hook(&self, name: &str, text: &str) {
         use std::os::unix::fs::PermissionsExt as _;
         let path = Path::new(&remote(&self.repo)).join("hooks").join(name);
@@ -292,7 +293,7 @@ impl KillableRun {
         home(&self.root())
     }
 
-    /// The folder of the run, once it has begun.
+    /// Returns the folder of the run, once it has begun.
     pub(crate) fn folder(&self) -> Option<RunFolder> {
         let ids = self.home().run_ids().unwrap();
         assert!(ids.len() <= 1, "a run that never began is not listed: {ids:?}");
@@ -307,7 +308,7 @@ impl KillableRun {
         self.folder().map_or_else(Vec::new, |folder| read_events(&folder.events_path(), &folder.id()).unwrap())
     }
 
-    /// The whole history, for a person who looks at a failure.
+    /// Returns the whole history, to inspect a failure.
     pub(crate) fn event_text(&self) -> String {
         self.lines().iter().map(|line| line.to_json().chars().take(400).collect::<String>() + "\n").collect()
     }
@@ -319,7 +320,7 @@ impl KillableRun {
         }
     }
 
-    /// Gathers what must not depend on whether the run was disturbed.
+    /// Collects everything that must not depend on whether the run was disturbed.
     pub(crate) fn outcome(&self) -> RunResult {
         let (folder, state, lines) = (self.folder().unwrap(), self.state().unwrap(), self.lines());
         let branch = state.pushed.as_ref().map(|pushed| {
@@ -327,7 +328,7 @@ impl KillableRun {
             assert_eq!(
                 self.git(&["rev-parse", &format!("refs/heads/{name}")]),
                 pushed.as_str(),
-                "what was pushed is there"
+                "the pushed commit is there"
             );
             PushedBranch {
                 tree: self.git(&["rev-parse", &format!("{name}^{{tree}}")]),
@@ -335,7 +336,7 @@ impl KillableRun {
                 subjects: self.git(&["log", "--format=%s", name]).lines().map(str::to_owned).collect(),
                 task: self.git(&["show", &format!("{name}:{TASK_FILE}")]),
                 steps: self.git(&["show", &format!("{name}:steps.txt")]),
-                // The remote's own book: a second push of the same commit would not be in it, a third commit would.
+                // The remote's own reflog: a second push of the same commit would not be in it, a third commit would.
                 times: self.git(&["reflog", "show", "--format=%H", &format!("refs/heads/{name}")]).lines().count(),
             }
         });
@@ -360,7 +361,7 @@ impl KillableRun {
         }
     }
 
-    /// Checks that nothing lies about that nobody needs.
+    /// Checks that nothing is left over.
     pub(crate) fn assert_tidy(&self) {
         let state = self.state().unwrap();
         for (before, line) in self.lines().iter().enumerate() {
@@ -371,13 +372,13 @@ impl KillableRun {
         let work = state.workplace.as_ref().map(|place| &place.sandbox);
         let want: Vec<&String> =
             if state.exit() == ralph_core::exit::RalphExitCode::Success { vec![] } else { work.into_iter().collect() };
-        assert_eq!(sandboxes, want, "no sandbox that is not needed");
+        assert_eq!(sandboxes, want, "no sandbox is left over");
         let folder = self.folder().unwrap();
         let objects = names(&folder.bare_path().join("objects"));
         assert!(!objects.iter().any(|name| name.starts_with("incoming-")), "no quarantine: {objects:?}");
         let until = Instant::now() + Duration::from_secs(20);
         loop {
-            // What was just killed may need a moment to disappear.
+            // A process that was just killed may need a moment to disappear.
             let left = processes(&self.root());
             if left.is_empty() {
                 break;
@@ -388,7 +389,7 @@ impl KillableRun {
     }
 }
 
-/// What a run comes to: the same whether or not it was disturbed.
+/// The result of a run: the same whether or not it was disturbed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RunResult {
     pub(crate) status: String,
@@ -404,7 +405,7 @@ pub(crate) struct RunResult {
     ended: Vec<(u32, IterationOutcome, String, IterationSample, Vec<String>)>,
     pub(crate) opened: usize,
     pub(crate) pull_requests: usize,
-    /// Different commits that were pushed.
+    /// Distinct commits that were pushed.
     pub(crate) pushed: usize,
     pub(crate) receipt: Option<ReceiptBody>,
     pub(crate) guardrails: String,
@@ -413,13 +414,13 @@ pub(crate) struct RunResult {
 }
 
 impl RunResult {
-    /// Leaves out what is told to people and the model.
+    /// Drops the texts for users and the model.
     pub(crate) fn without_texts(self) -> Self {
         Self { ended: Vec::new(), errors: String::new(), activity: String::new(), ..self }
     }
 }
 
-/// The branch where it was handed over.
+/// The branch where it was published.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PushedBranch {
     tree: String,
@@ -464,7 +465,7 @@ fn pushed(event: &Event) -> Option<&str> {
     Some(sha)
 }
 
-/// Reads the receipt, checks its signature, and blanks what is different in every run.
+/// Reads the receipt, checks its signature, and blanks what differs in every run.
 fn receipt(folder: &RunFolder, state: &RunState) -> Option<ReceiptBody> {
     let text = std::fs::read_to_string(folder.receipt_path()).ok()?;
     let body = ralph_engine::receipt::read(&text).expect("its signature is valid").body;
@@ -477,7 +478,7 @@ fn receipt(folder: &RunFolder, state: &RunState) -> Option<ReceiptBody> {
     Some(ReceiptBody { run: blank(), commit: blank(), models, checks, ..body })
 }
 
-/// Takes out how long things took.
+/// Removes durations.
 fn without_times(text: &str) -> String {
     let line = |line: &str| match line.strip_suffix(" ms").and_then(|line| line.rsplit_once(' ')) {
         Some((line, _)) => format!("{line} _ ms\n"),

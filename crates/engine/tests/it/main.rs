@@ -1,7 +1,7 @@
-//! What the engine does when its rooms work together, tried on real programs in temporary folders.
+//! Tests the engine's modules together, with real programs in temporary folders.
 
 #![expect(clippy::disallowed_methods, reason = "tests read the environment they are started in")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 mod clock_change;
 mod control;

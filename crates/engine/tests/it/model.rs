@@ -1,4 +1,4 @@
-//! Models over a real wire: a server that misbehaves, a client that must not.
+//! Tests models over a real connection: a server that misbehaves, and a client that must not.
 
 use std::collections::HashMap;
 use std::error::Error as _;
@@ -54,8 +54,8 @@ fn chat(client: Client, base_url: String) -> RemoteModel {
     remote(client, base_url, ProviderProtocol::Chat)
 }
 
-/// A model on a paused clock. Time stands still while bytes are under way, and passes when the server has gone silent;
-/// so a slow machine cannot turn an answer into a timeout, and a timeout costs no time.
+/// A model on a paused clock. Time stands still while bytes are in flight, and advances when the server has gone
+/// silent; so a slow machine cannot turn an answer into a timeout, and a timeout costs no real time.
 #[derive(Debug)]
 struct PausedClockModel<'a> {
     remote: RemoteModel,
@@ -88,7 +88,7 @@ impl LanguageModel for PausedClockModel<'_> {
     }
 
     async fn call(&self, request: &ModelRequest, key: CallKey) -> Result<ModelReply, Error> {
-        // A paused clock does not move by itself while blocking work is under way.
+        // A paused clock does not advance while blocking work is running.
         let (release, held) = std::sync::mpsc::channel::<()>();
         let hold = tokio::task::spawn_blocking(move || held.recv().is_err());
         let silence = async {
@@ -107,7 +107,7 @@ impl LanguageModel for PausedClockModel<'_> {
     }
 }
 
-/// Everything an error tells, to whomever asks: what must not hold a key.
+/// Everything an error shows in any format: none of it may contain a key.
 fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut all = format!("{error} {error:?} {error:#?}");
     let mut source = error.source();
@@ -119,7 +119,7 @@ fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fine_answer() {
+async fn a_successful_answer() {
     let usage = json!({"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 59,
         "prompt_tokens_details": {"cached_tokens": 20}, "completion_tokens_details": {"reasoning_tokens": 3}});
     let server = FakeModelServer::with_behaviours([ModelBehaviour::Ok { content: "{}".into(), usage }]).await.unwrap();
@@ -152,8 +152,8 @@ async fn a_fine_answer() {
     );
 }
 
-/// One trouble on the wire, and what the client makes of it.
-fn troubles() -> Vec<(ModelBehaviour, ModelErrorClass, &'static str)> {
+/// Faults of a server, each with the class and message that the client makes of it.
+fn faults() -> Vec<(ModelBehaviour, ModelErrorClass, &'static str)> {
     let echo = format!("wrong key {KEY}, said {KEY}");
     let raw = |body: &str| ModelBehaviour::Raw { body: body.into(), content_type: "application/json".into() };
     let zai = |code: &str| {
@@ -211,12 +211,12 @@ fn troubles() -> Vec<(ModelBehaviour, ModelErrorClass, &'static str)> {
     ]
 }
 
-/// Every protocol that is spoken over a network.
+/// Every protocol that is used over a network.
 const WIRES: [ProviderProtocol; 4] =
     [ProviderProtocol::Chat, ProviderProtocol::Responses, ProviderProtocol::Anthropic, ProviderProtocol::Gemini];
 
 #[tokio::test(start_paused = true)]
-async fn every_protocol_is_spoken() {
+async fn every_protocol_works() {
     let bearer = format!("Bearer {KEY}");
     for (wire, path, header, key) in [
         (ProviderProtocol::Chat, "/v1/chat/completions", "authorization", bearer.as_str()),
@@ -240,10 +240,10 @@ async fn every_protocol_is_spoken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn troubles_have_their_class_in_every_protocol() {
+async fn faults_are_classified_in_every_protocol() {
     let client = client(None).unwrap();
     for wire in WIRES {
-        for (behaviour, class, _) in troubles() {
+        for (behaviour, class, _) in faults() {
             let server = FakeModelServer::with_behaviours([behaviour.clone()]).await.unwrap();
             let error = PausedClockModel::on(client.clone(), &server, wire).call(&request(), FIRST).await.unwrap_err();
             assert_eq!(error.class(), class, "{wire:?} {behaviour:?}: {error}");
@@ -254,7 +254,7 @@ async fn troubles_have_their_class_in_every_protocol() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wish_for_json_is_dropped_where_it_is_refused() {
+async fn the_json_field_is_dropped_where_it_is_refused() {
     for wire in WIRES {
         let message = "response_format, text.format and responseMimeType are not supported";
         let refusal = ModelBehaviour::error(400, "unsupported_parameter", message);
@@ -263,9 +263,9 @@ async fn a_wish_for_json_is_dropped_where_it_is_refused() {
         let outcome = model.call(&ModelRequest { json: true, ..request() }, FIRST).await;
         let asked = server.requests().len();
         match wire {
-            // There is no such wish that could be dropped.
+            // This protocol has no field that could be dropped.
             ProviderProtocol::Anthropic => {
-                assert_eq!((outcome.unwrap_err().class(), asked), (ModelErrorClass::BadRequest, 1))
+                assert_eq!((outcome.unwrap_err().class(), asked), (ModelErrorClass::BadRequest, 1));
             }
             _ => assert_eq!((outcome.unwrap().text.as_str(), asked), ("hi", 2), "{wire:?}"),
         }
@@ -273,7 +273,7 @@ async fn a_wish_for_json_is_dropped_where_it_is_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_in_small_pieces_is_put_together() {
+async fn an_answer_in_small_pieces_is_reassembled() {
     let drip =
         ModelBehaviour::PacedChunks { content: "piece by piece".into(), pieces: 20, pause: Duration::from_millis(2) };
     let server = FakeModelServer::with_behaviours([drip]).await.unwrap();
@@ -282,8 +282,8 @@ async fn an_answer_in_small_pieces_is_put_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn troubles_have_their_class() {
-    for (behaviour, class, message) in troubles() {
+async fn faults_are_classified() {
+    for (behaviour, class, message) in faults() {
         let server = FakeModelServer::with_behaviours([behaviour.clone()]).await.unwrap();
         let error = PausedClockModel::new(&server).call(&request(), FIRST).await.unwrap_err();
         assert_eq!(error.class(), class, "{behaviour:?}: {error}");
@@ -311,7 +311,7 @@ async fn a_huge_answer_is_not_read_to_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn usage_that_cannot_be_true_is_estimated() {
+async fn implausible_usage_is_estimated() {
     let content = r#"{"usage":{"prompt_tokens":1,"completion_tokens":1}}"#;
     let guess = estimate_usage(&request(), content.len());
     for usage in [
@@ -334,7 +334,7 @@ async fn usage_that_cannot_be_true_is_estimated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_fields_are_left_out_from_then_on() {
+async fn refused_fields_are_omitted_from_then_on() {
     let server = FakeModelServer::with_behaviours([ModelBehaviour::NoJsonMode { content: "hi".into() }]).await.unwrap();
     let model = PausedClockModel::new(&server);
     let asking = ModelRequest { json: true, ..request() };
@@ -352,7 +352,7 @@ async fn refused_fields_are_left_out_from_then_on() {
         server.requests().iter().map(|sent| sent.json().get("max_completion_tokens")?.as_u64()).collect();
     assert_eq!(caps, [None, Some(256)]);
 
-    // A server that complains whatever is sent is asked no more than once per field.
+    // A server that rejects everything is called no more than once per field.
     let server = FakeModelServer::with_behaviours([refusal]).await.unwrap();
     assert_eq!(
         PausedClockModel::new(&server).call(&request(), FIRST).await.unwrap_err().class(),
@@ -362,7 +362,7 @@ async fn refused_fields_are_left_out_from_then_on() {
 }
 
 #[tokio::test]
-async fn nobody_listens() {
+async fn no_server_is_listening() {
     let server = FakeModelServer::with_behaviours([]).await.unwrap();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = chat(client(None).unwrap(), format!("http://{free}/v1")).call(&request(), FIRST).await.unwrap_err();
@@ -376,7 +376,7 @@ async fn nobody_listens() {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_lets_go_of_its_clients() {
+async fn a_server_that_ends_closes_its_connections() {
     let server = FakeModelServer::with_behaviours([ModelBehaviour::Hang]).await.unwrap();
     let model = chat(client(None).unwrap(), server.base_url());
     let asking = request();
@@ -415,7 +415,7 @@ async fn ask(
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_passes() {
+async fn temporary_faults_are_retried() {
     let server = FakeModelServer::with_behaviours([
         ModelBehaviour::rate_limited("7"),
         ModelBehaviour::Cut,
@@ -430,7 +430,7 @@ async fn trouble_passes() {
     let limited = ModelErrorClass::RateLimited { reset: Some(Duration::from_secs(7)) };
     let classes: Vec<ModelErrorClass> = seen.iter().map(|(class, _)| *class).collect();
     assert_eq!(classes, [limited, ModelErrorClass::BadAnswer, ModelErrorClass::Timeout]);
-    // Seven seconds as told, twenty of silence, and two short pauses.
+    // Seven seconds as stated, twenty of silence, and two short pauses.
     let waited = start.elapsed();
     assert!((27_500..=29_000).contains(&waited.as_millis()), "{waited:?}");
 }
@@ -454,7 +454,7 @@ async fn a_stop_ends_the_call() {
     let stop = CallCancellation::default();
     let ((outcome, seen), ()) = tokio::join!(ask(&model, &stop), async {
         server.wait_for_unanswered(0).await;
-        // Whoever only ends waits ends no call.
+        // Cancelling waits does not cancel a call.
         stop.wait.cancel();
         stop.now.cancel();
     });
@@ -463,7 +463,7 @@ async fn a_stop_ends_the_call() {
     assert!(failure.error.may_have_cost());
     assert_eq!(seen, []);
 
-    // Stopped before: nobody is asked.
+    // Stopped before: no call is made.
     let (outcome, _) = ask(&model, &stop).await;
     let failure = outcome.unwrap_err();
     assert_eq!((failure.class, failure.attempts, failure.error.may_have_cost()), (ModelErrorClass::Stopped, 0, false));
@@ -480,13 +480,13 @@ async fn a_stop_ends_the_wait() {
         let model = PausedClockModel::new(&server);
         let outcome = call_with_retry(&model, &request(), FIRST, RetryPace::default(), &stop, &mut on_attempt).await;
         let failure = outcome.unwrap_err();
-        // Nothing was under way, so nothing is paid for.
+        // No call was in flight, so nothing is charged.
         assert_eq!((failure.class, failure.error.may_have_cost()), (ModelErrorClass::Stopped, false));
         assert_eq!((server.requests().len(), start.elapsed()), (1, Duration::ZERO));
     }
 }
 
-/// A small generator with a seed, so that a failing sequence can be played again.
+/// A small generator with a seed, so that a failing sequence can be repeated.
 struct TroubleRandom(u64);
 
 impl TroubleRandom {
@@ -498,14 +498,14 @@ impl TroubleRandom {
     }
 }
 
-/// What should become of a sequence of troubles: the end's class (none for an answer), the calls, and the parking.
-fn expected_end(troubles: &[Option<ModelErrorClass>]) -> (Option<ModelErrorClass>, u32, bool) {
+/// Returns the expected end of a sequence of faults: its class (none for an answer), the calls, and whether it parks.
+fn expected_end(faults: &[Option<ModelErrorClass>]) -> (Option<ModelErrorClass>, u32, bool) {
     let mut calls = 0;
     let mut seen: HashMap<&str, u32> = HashMap::new();
     loop {
-        let at = usize::try_from(calls).expect("calls are few").min(troubles.len() - 1);
+        let at = usize::try_from(calls).expect("calls are few").min(faults.len() - 1);
         calls += 1;
-        let Some(class) = troubles[at] else { return (None, calls, false) };
+        let Some(class) = faults[at] else { return (None, calls, false) };
         let times = seen.entry(class.name()).or_default();
         *times += 1;
         match retry_decision(class, *times, 0.0) {
@@ -517,12 +517,12 @@ fn expected_end(troubles: &[Option<ModelErrorClass>]) -> (Option<ModelErrorClass
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_sequence_of_troubles_ends_as_it_should() {
+async fn any_sequence_of_faults_ends_as_expected() {
     let mut kinds: Vec<(ModelBehaviour, Option<ModelErrorClass>)> =
-        troubles().into_iter().map(|(behaviour, class, _)| (behaviour, Some(class))).collect();
+        faults().into_iter().map(|(behaviour, class, _)| (behaviour, Some(class))).collect();
     kinds.push((ModelBehaviour::ok("done"), None));
-    // Only trouble that passes lets a sequence grow long, so it comes more often.
-    let passing: Vec<usize> = (0..kinds.len())
+    // Only temporary faults let a sequence grow long, so they come more often.
+    let temporary: Vec<usize> = (0..kinds.len())
         .filter(|at| {
             kinds[*at].1.is_some_and(|class| matches!(retry_decision(class, 1, 0.0), RetryDecision::Retry { .. }))
         })
@@ -535,7 +535,7 @@ async fn any_sequence_of_troubles_ends_as_it_should() {
         let sequence: Vec<(ModelBehaviour, Option<ModelErrorClass>)> = (0..length)
             .map(|_| match random.below(4) {
                 0 => kinds[random.below(kinds.len())].clone(),
-                _ => kinds[passing[random.below(passing.len())]].clone(),
+                _ => kinds[temporary[random.below(temporary.len())]].clone(),
             })
             .collect();
         let (behaviours, classes): (Vec<_>, Vec<_>) = sequence.into_iter().unzip();
@@ -559,7 +559,7 @@ async fn any_sequence_of_troubles_ends_as_it_should() {
         assert!(start.elapsed() <= MAX_CALLS * Duration::from_secs(20 + 60), "seed {seed}");
         longest = longest.max(calls);
     }
-    assert!(longest > 6, "the sequences are too tame: {longest}");
+    assert!(longest > 6, "the sequences are too short: {longest}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -587,7 +587,7 @@ async fn a_script_answers_in_turn() {
             raw_bytes: 3,
         }
     );
-    // A resumed run asks again, and gets the same.
+    // A resumed run makes the call again and gets the same reply.
     assert_eq!(model.call(&request(), FIRST).await.unwrap(), reply);
     assert_eq!(model.call(&request(), CallKey::new(1, 1)).await.unwrap().text, "again");
 
@@ -618,7 +618,7 @@ async fn a_script_answers_in_turn() {
 }
 
 #[tokio::test]
-async fn a_script_that_cannot_be_loaded_says_where_and_why() {
+async fn a_script_that_cannot_be_loaded_reports_where_and_why() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("demo.jsonl");
     let shown = file.display().to_string();

@@ -1,4 +1,4 @@
-//! A run folder that an older version wrote is read by this one: every line, the state, and what a resume looks at.
+//! Tests that a run folder of an older version can be read: every line, the state, and what a resume needs.
 //!
 //! The fixture is the run of `ralph demo` of version 0.1.0, with the user's home replaced in its paths.
 
@@ -16,7 +16,7 @@ use super::run_fixture::RunFixture;
 const RUN: &str = "d1w8j21tcdwy";
 const EVENTS: &str = include_str!("fixtures/run-0.1/events.jsonl");
 
-/// Makes a run folder of the first events and all other files of the fixture.
+/// Creates a run folder with the first events and all other files of the fixture.
 fn folder(dir: &Path, events: usize) -> RunFolder {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixtures/run-0.1");
     let folder = RunFolder::at(dir.join(RUN));
@@ -30,14 +30,14 @@ fn folder(dir: &Path, events: usize) -> RunFolder {
 }
 
 #[test]
-fn every_line_is_read_and_written_back_byte_for_byte() {
+fn every_line_round_trips_byte_for_byte() {
     for text in EVENTS.lines() {
         assert_eq!(EventLine::parse(text).unwrap().to_json(), text);
     }
 }
 
 #[test]
-fn the_state_is_what_the_older_version_made_of_it() {
+fn the_state_matches_the_older_versions() {
     let dir = TempDir::new().unwrap();
     let folder = folder(dir.path(), usize::MAX);
     let state = folder.state().unwrap();
@@ -54,7 +54,7 @@ fn the_state_is_what_the_older_version_made_of_it() {
 
 /// A process of the older version may have died after any of its events.
 #[test]
-fn the_run_can_be_taken_up_after_every_event() {
+fn the_run_can_be_resumed_after_every_event() {
     let lines: Vec<EventLine> = EVENTS.lines().map(|text| EventLine::parse(text).unwrap()).collect();
     let mut state = RunState::begin(lines[0].clone()).unwrap();
     for line in &lines[1..] {
@@ -72,11 +72,11 @@ fn the_run_can_be_taken_up_after_every_event() {
 
 #[tokio::test]
 async fn a_resume_reads_the_run_before_it_refuses() {
-    let lab = RunFixture::new().await;
+    let fixture = RunFixture::new().await;
     let dir = TempDir::new().unwrap();
     let ended = folder(dir.path(), usize::MAX);
     let (announce, stops) = (Box::new(SilentObserver), run::StopSignals::default());
     let (raise, recreate) = (run::BudgetRaise::default(), run::RecreateSandbox::No);
-    let refused = run::resume(&lab.host, ended, raise, recreate, announce, stops, run::KeepSandbox::Always).await;
+    let refused = run::resume(&fixture.host, ended, raise, recreate, announce, stops, run::KeepSandbox::Always).await;
     assert!(matches!(refused, Err(Error::CannotResume { why, .. }) if why == "it has succeeded"));
 }

@@ -1,4 +1,4 @@
-//! The prompt of a real run whose files are far too large: it stays small, and next to nothing of them is read for it.
+//! Tests the prompt of a real run whose files are far too large: it stays small, and almost nothing of them is read.
 
 use std::fs::{self, File};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -34,7 +34,7 @@ test_command: "true"
 
 const LARGE_FILE_BYTES: u64 = 200 << 20;
 
-/// Puts huge files in place while the prompt is built, and takes them away again.
+/// Installs huge files while the prompt is built, and removes them again.
 struct LargeFileObserver {
     home: RalphHome,
     seen: Arc<Mutex<LargeFileReads>>,
@@ -42,7 +42,7 @@ struct LargeFileObserver {
 
 #[derive(Debug, Default)]
 struct LargeFileReads {
-    /// What was there before, by its path.
+    /// The previous contents, by path.
     kept: Vec<(PathBuf, Option<Vec<u8>>)>,
     read_before: u64,
     read: Option<u64>,
@@ -85,7 +85,7 @@ impl LargeFileObserver {
     }
 }
 
-/// Makes a file of 200 MB whose beginning and end are text.
+/// Creates a file of 200 MB whose beginning and end are text.
 fn write_large_file(path: &Path) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let mut file = File::create(path).unwrap();
@@ -110,9 +110,10 @@ async fn huge_files_are_not_read_for_a_prompt() {
     let env = Env::new(env.map(|(name, value)| (name.to_owned(), value)));
     let host = HostContext::open(case.home(), env).await.unwrap();
     let seen = Arc::new(Mutex::new(LargeFileReads::default()));
-    let planter = LargeFileObserver { home: case.home(), seen: seen.clone() };
-    let begun =
-        begin(&host, case.run_request(), Box::new(planter), StopSignals::default(), KeepSandbox::Always).await.unwrap();
+    let observer = LargeFileObserver { home: case.home(), seen: seen.clone() };
+    let begun = begin(&host, case.run_request(), Box::new(observer), StopSignals::default(), KeepSandbox::Always)
+        .await
+        .unwrap();
     let mut runner = begun.runner;
     let ended = runner.drive().await.unwrap().clone();
     assert_eq!(ended.status, RunStatus::Succeeded, "{}", case.event_text());
@@ -167,14 +168,16 @@ async fn run(case: &KillableRun, change: impl FnOnce(&mut RunSpec)) -> RunState 
     let env = [("PATH", std::env::var("PATH").unwrap()), ("HOME", case.home().state_dir().display().to_string())];
     let env = Env::new(env.map(|(name, value)| (name.to_owned(), value)));
     let host = HostContext::open(case.home(), env).await.unwrap();
-    let mut wish = case.run_request();
-    change(&mut wish);
-    let mut runner =
-        begin(&host, wish, Box::new(SilentObserver), StopSignals::default(), KeepSandbox::Always).await.unwrap().runner;
+    let mut request = case.run_request();
+    change(&mut request);
+    let mut runner = begin(&host, request, Box::new(SilentObserver), StopSignals::default(), KeepSandbox::Always)
+        .await
+        .unwrap()
+        .runner;
     runner.drive().await.unwrap().clone()
 }
 
-/// A model that guesses, then looks, and knows the word only once it has read it.
+/// A model that guesses, then reads the file, and knows the word only once its output is in the prompt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_sees_what_its_actions_printed() {
     let look = json!([
@@ -189,7 +192,7 @@ async fn a_model_sees_what_its_actions_printed() {
     let guesses = step(&json!([{"type": "write", "path": "said.txt", "content": "the word is pear\n"}]), &[]);
     let script: Vec<String> = [json!({"format": 1}), guesses, looks, says].iter().map(Value::to_string).collect();
     let case = KillableRun::with(&WORD_FILES, WORD_TASK, &script.join("\n"), PushTarget::Here);
-    let ended = run(&case, |wish| wish.task_path = "tasks/word.md".to_owned()).await;
+    let ended = run(&case, |request| request.task_path = "tasks/word.md".to_owned()).await;
     assert_eq!((ended.status, ended.spent.iterations), (RunStatus::Succeeded, 3), "{}", case.event_text());
 
     let folder = case.folder().unwrap();
@@ -211,7 +214,7 @@ async fn a_model_sees_what_its_actions_printed() {
         whole - (16 << 10)
     );
     assert!(third.contains(&cut), "{third}");
-    // The iteration that looked did not test: what failed before it is what counts.
+    // The iteration that only read did not test: the earlier failure is what counts.
     let tests = format!(
         "# Last test output (iteration 1)\n[ralph:begin test-output {mark}]\nthat is not the word\n[ralph:end test-output {mark}]\n"
     );
@@ -224,14 +227,14 @@ async fn a_model_sees_what_its_actions_printed() {
     }
 }
 
-/// A claim in other words than the ids is understood where it can be, and told where it cannot.
+/// A claim that uses other text than the ids is resolved if possible, and reported if not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn claims_that_name_no_box_are_told() {
+async fn claims_that_name_no_box_are_reported() {
     let say = json!([{"type": "write", "path": "said.txt", "content": "the word is quince\n"}, {"type": "commit", "message": "say it"}]);
     let vague = step(&say, &["the word", "M7"]);
-    let mut told = step(&json!([{"type": "run", "command": "cat said.txt"}]), &["The word of the house is said"]);
-    told["when"] = json!({"prompt_contains": "you claimed `the word`, `M7`, which names no box: claim boxes by their ids, here `M1.1`"});
-    let script: Vec<String> = [json!({"format": 1}), vague, told].iter().map(Value::to_string).collect();
+    let mut corrected = step(&json!([{"type": "run", "command": "cat said.txt"}]), &["The word of the house is said"]);
+    corrected["when"] = json!({"prompt_contains": "you claimed `the word`, `M7`, which names no box: claim boxes by their ids, here `M1.1`"});
+    let script: Vec<String> = [json!({"format": 1}), vague, corrected].iter().map(Value::to_string).collect();
     let case = KillableRun::with(&WORD_FILES, WORD_TASK, &script.join("\n"), PushTarget::Here);
     let ended = run(&case, |_| ()).await;
     assert_eq!((ended.status, ended.spent.iterations), (RunStatus::Succeeded, 2), "{}", case.event_text());

@@ -1,7 +1,8 @@
-//! Random sequences of trouble on every protocol, under a real run: nothing hangs, no call is lost or charged twice, and
-//! no iteration is used up by a provider's trouble.
+//! Tests random sequences of faults on every protocol in a real run: nothing hangs, no call is lost or charged twice,
+//! and no iteration is used up by a provider's faults.
 //!
-//! The pauses between calls are shorter by configuration. Only a server that goes silent costs real time, so it is rare.
+//! The pauses between calls are shortened by configuration. Only a server that goes silent costs real time, so it is
+//! rare.
 
 use std::time::{Duration, Instant};
 
@@ -19,18 +20,18 @@ const SEQUENCES: usize = 500;
 
 const MODELS: [&str; 4] = ["openai/lab", "openai/lab-codex", "anthropic/lab", "gemini/lab"];
 
-/// What a call that met this may have cost.
+/// What a call with this fault may have cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ExpectedCharge {
-    /// Nobody charges for it.
+    /// Nothing is charged.
     Nothing,
-    /// Nobody knows, so it is charged at its worst.
+    /// Unknown, so the worst case is charged.
     Worst,
     /// It was answered in full.
     Answered,
 }
 
-/// A small generator with a seed, so that a failing sequence can be played again.
+/// A small generator with a seed, so that a failing sequence can be repeated.
 struct FaultRandom(u64);
 
 impl FaultRandom {
@@ -66,7 +67,7 @@ fn fault(random: &mut FaultRandom) -> (ModelBehaviour, ExpectedCharge) {
     }
 }
 
-/// An answer, with usage that may be true.
+/// An answer with usage that may be implausible.
 fn answer_with_odd_usage(content: String, random: &mut FaultRandom) -> ModelBehaviour {
     let pair = |prompt: i64, completion: i64| json!({"prompt_tokens": prompt, "completion_tokens": completion});
     match random.below(10) {
@@ -94,57 +95,61 @@ fn fault_sequences(seed: u64, sequences: usize) -> Vec<(ModelBehaviour, Expected
 }
 
 async fn run_sequences(model: &str, seed: u64, sequences: usize) {
-    let told = format!("model {model}, seed {seed}");
-    let (behaviours, bills): (Vec<_>, Vec<_>) = fault_sequences(seed, sequences).into_iter().unzip();
+    let context = format!("model {model}, seed {seed}");
+    let (behaviours, charges): (Vec<_>, Vec<_>) = fault_sequences(seed, sequences).into_iter().unzip();
     let server = FakeModelServer::with_behaviours(behaviours).await.unwrap();
-    let mut lab = RunFixture::new().await;
+    let mut fixture = RunFixture::new().await;
     let mut own = profile("own", model, Some(server.base_url()));
-    // Nobody knows how much of an answer that was lost was thought, and thoughts are dearer here.
+    // How much of a lost answer was reasoning is unknown, and reasoning is more expensive here.
     own.price = own.price.map(|price| Price { reasoning: Some(20_000_000), ..price });
     let mut rests = 0;
     let state = loop {
-        let state = lab.drive(&own, None).await;
+        let state = fixture.drive(&own, None).await;
         match &state.status {
             RunStatus::Paused { reason: RunStopReason::Provider { .. } | RunStopReason::Auth { .. }, .. } => rests += 1,
             _ => break state,
         }
-        assert!(rests <= bills.len(), "{told}: it never ends");
+        assert!(rests <= charges.len(), "{context}: it never ends");
     };
-    let whole = || format!("{told}\n{}", lab.case.event_text());
+    let whole = || format!("{context}\n{}", fixture.case.event_text());
     assert!(matches!(state.status, RunStatus::Failed { reason: RunStopReason::GaveUp { .. }, .. }), "{}", whole());
-    assert!(!lab.case.event_text().contains(KEY), "{told}: the key was written down");
+    assert!(!fixture.case.event_text().contains(KEY), "{context}: the key was recorded");
 
-    // Every call is on the bill as often as it can have been paid for.
-    let due = |bill: ExpectedCharge| bills.iter().filter(|one| **one == bill).count();
-    assert_eq!(server.requests().len(), bills.len(), "{}", whole());
+    // Every call is charged as often as it can have been paid for.
+    let due = |charge: ExpectedCharge| charges.iter().filter(|other| **other == charge).count();
+    assert_eq!(server.requests().len(), charges.len(), "{}", whole());
     assert_eq!(server.answered(), due(ExpectedCharge::Answered), "{}", whole());
     let (mut answered, mut lost, mut cost, mut tokens) = (0, 0, MicroUsd::ZERO, 0);
-    for event in lab.events() {
+    for event in fixture.events() {
         let Event::ModelCalled { answer, usage, cost: one, .. } = event else { continue };
         let price = own.price.as_ref().unwrap();
         cost += one;
         tokens += usage.total();
         if answer == ModelCallOutcome::Lost {
             lost += 1;
-            assert_eq!(usage.output, u64::from(own.max_output_tokens), "{told}: at its worst");
-            assert_eq!(one, price.worst_case(usage.input, usage.output, CacheLifetime::Short), "{told}: at its worst");
+            assert_eq!(usage.output, u64::from(own.max_output_tokens), "{context}: at its worst case");
+            assert_eq!(
+                one,
+                price.worst_case(usage.input, usage.output, CacheLifetime::Short),
+                "{context}: at its worst case"
+            );
         } else {
             answered += 1;
-            // Where the provider's count cannot be true, all that was set aside is what it cost.
+            // If the provider's count is implausible, the whole reservation is charged.
             let worst = price.worst_case(usage.input, usage.output, CacheLifetime::Short);
-            assert!(one == price.cost(&usage) || one == worst, "{told}: {one:?} for {usage:?}");
-            assert!(usage.prompt() < 100_000 && (1..1000).contains(&usage.output), "{told}: {usage:?}");
+            assert!(one == price.cost(&usage) || one == worst, "{context}: {one:?} for {usage:?}");
+            assert!(usage.prompt() < 100_000 && (1..1000).contains(&usage.output), "{context}: {usage:?}");
         }
     }
     assert_eq!((answered, lost), (due(ExpectedCharge::Answered), due(ExpectedCharge::Worst)), "{}", whole());
-    assert_eq!((state.spent.cost, state.spent.tokens), (cost, tokens), "{told}");
+    assert_eq!((state.spent.cost, state.spent.tokens), (cost, tokens), "{context}");
 
     // One iteration for every two answers, and one for the last.
     let iterations = u32::try_from(sequences / 2 + 1).unwrap();
     assert_eq!(state.spent.iterations, iterations, "{}", whole());
     let used_up =
         |event: &Event| matches!(event, Event::IterationFinished { outcome: IterationOutcome::BadOutput, .. });
-    assert!(!lab.events().iter().any(used_up), "{}", whole());
+    assert!(!fixture.events().iter().any(used_up), "{}", whole());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -152,10 +157,10 @@ async fn no_sequence_of_faults_loses_or_doubles_a_call() {
     let begun = Instant::now();
     let lanes = 8;
     let each = SEQUENCES.div_ceil(2 * lanes) * 2;
-    let playing: Vec<_> = (0..lanes)
+    let tasks: Vec<_> = (0..lanes)
         .map(|at| tokio::spawn(run_sequences(MODELS[at % MODELS.len()], 77 + u64::try_from(at).unwrap(), each)))
         .collect();
-    for lane in playing {
+    for lane in tasks {
         lane.await.unwrap();
     }
     eprintln!("{} sequences in {:.1} s", lanes * each, begun.elapsed().as_secs_f64());

@@ -1,4 +1,4 @@
-//! A run is published through whatever [`Scm`] its host has.
+//! Tests that a run is published through the [`Scm`] of its host.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::run_fixture::{RunFixture, profile};
 
-/// A provider that only remembers what it was asked.
+/// An SCM that only records its calls.
 #[derive(Debug, Default)]
 struct RecordingScm {
     pushed: Mutex<Vec<String>>,
@@ -50,7 +50,7 @@ impl Scm for RecordingScm {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_provider_takes_the_branch_and_the_pull_request() {
+async fn another_scm_receives_the_branch_and_the_pull_request() {
     let actions = json!([
         {"type": "write", "path": "out.txt", "content": "done\n"},
         {"type": "commit", "message": "out"},
@@ -59,32 +59,35 @@ async fn another_provider_takes_the_branch_and_the_pull_request() {
     let reply = json!({"summary": "Out.", "actions": actions, "claims": {"checkboxes_checked": ["M1.1"]}});
     let server = FakeModelServer::with_behaviours([ModelBehaviour::ok(reply.to_string())]).await.unwrap();
     let scm = Arc::new(RecordingScm::default());
-    let mut lab = RunFixture::new().await;
-    lab.host = lab.host.with_scm(Arc::clone(&scm) as Arc<dyn Scm>);
-    let state = lab.drive(&profile("own", "openai/lab", Some(server.base_url())), None).await;
-    assert_eq!(state.status, RunStatus::Succeeded, "{}", lab.case.event_text());
+    let mut fixture = RunFixture::new().await;
+    fixture.host = fixture.host.with_scm(Arc::clone(&scm) as Arc<dyn Scm>);
+    let state = fixture.drive(&profile("own", "openai/lab", Some(server.base_url())), None).await;
+    assert_eq!(state.status, RunStatus::Succeeded, "{}", fixture.case.event_text());
 
     let sha = state.pushed.clone().unwrap().to_string();
-    assert_eq!(*scm.pushed.lock().unwrap(), [sha.clone()]);
-    assert_eq!(*scm.receipts.lock().unwrap(), [sha.clone()]);
+    assert_eq!(*scm.pushed.lock().unwrap(), std::slice::from_ref(&sha));
+    assert_eq!(*scm.receipts.lock().unwrap(), std::slice::from_ref(&sha));
     let requests = scm.requests.lock().unwrap().clone();
-    let told: Vec<_> = requests.iter().map(|(request, existing)| (request.sha.to_string(), *existing)).collect();
-    assert_eq!(told, [(sha.clone(), None), (sha, Some(7))]);
+    let published: Vec<_> = requests.iter().map(|(request, existing)| (request.sha.to_string(), *existing)).collect();
+    assert_eq!(published, [(sha.clone(), None), (sha, Some(7))]);
     let (last, _) = requests.last().unwrap();
-    assert_eq!((last.title.as_str(), last.branch.to_string()), ("Go on", state.started.branch.to_string()));
+    assert_eq!((last.title.as_str(), last.branch.clone()), ("Go on", state.started.branch.clone()));
     assert!(last.body.contains("## Receipt"), "{}", last.body);
 
     let pull = state.pull_request.unwrap();
     assert_eq!((pull.url.as_str(), pull.number, pull.proved), ("https://forge.example/7", 7, true));
-    let told: Vec<_> = lab
+    let events: Vec<_> = fixture
         .events()
         .into_iter()
         .filter(|event| matches!(event, Event::Pushed { .. } | Event::PrUpdated { .. } | Event::CiChanged(_)))
         .collect();
-    let [Event::Pushed { to, .. }, Event::CiChanged(CiState::Pending), Event::PrUpdated { why, .. }] = told.as_slice()
+    let [Event::Pushed { to, .. }, Event::CiChanged(CiState::Pending), Event::PrUpdated { why, .. }] =
+        events.as_slice()
     else {
-        panic!("{told:?}")
+        panic!("{events:?}")
     };
     assert_eq!((to.as_str(), why), ("recorded", &PublishReason::Proved));
-    assert!(lab.case.folder().unwrap().read(&lab.case.folder().unwrap().pull_request_path()).unwrap().is_none());
+    assert!(
+        fixture.case.folder().unwrap().read(&fixture.case.folder().unwrap().pull_request_path()).unwrap().is_none()
+    );
 }

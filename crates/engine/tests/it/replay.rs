@@ -1,4 +1,4 @@
-//! A run is recorded against a server and played again without it.
+//! Tests that a run recorded against a server replays without it.
 
 use ralph_core::event::{Event, ModelCallOutcome};
 use ralph_core::run::{RunState, RunStatus};
@@ -8,12 +8,12 @@ use serde_json::json;
 
 use super::run_fixture::{KEY, RunFixture, answer, final_answer, profile};
 
-/// What must come out the same: every answer, and what it led to.
-fn replayed_events(lab: &RunFixture) -> Vec<String> {
-    let told = |event: Event| match event {
-        // A replay loses no calls, so they are counted anew.
+/// Returns what must be the same: every answer, and its effects.
+fn replayed_events(fixture: &RunFixture) -> Vec<String> {
+    let entry = |event: Event| match event {
+        // A replay loses no calls, so they are not compared.
         Event::ModelCalled { answer: ModelCallOutcome::Lost, .. } => None,
-        // Why the answer with the key was not followed is not the same: it has no key any more.
+        // The reason for rejecting the answer with the key differs: the recording no longer contains the key.
         Event::ModelCalled { n, answer: ModelCallOutcome::Invalid { .. }, usage, .. } => {
             Some(format!("{n} invalid {usage:?}"))
         }
@@ -22,12 +22,12 @@ fn replayed_events(lab: &RunFixture) -> Vec<String> {
         Event::IterationFinished { n, outcome, summary, .. } => Some(format!("{n} {outcome:?} {summary}")),
         _ => None,
     };
-    lab.events().into_iter().filter_map(told).collect()
+    fixture.events().into_iter().filter_map(entry).collect()
 }
 
-/// Every answer as the run kept it.
-fn responses(lab: &RunFixture, iterations: u32) -> Vec<String> {
-    let folder = lab.case.folder().unwrap();
+/// Returns every answer as the run stored it.
+fn responses(fixture: &RunFixture, iterations: u32) -> Vec<String> {
+    let folder = fixture.case.folder().unwrap();
     (1..=iterations).map(|n| std::fs::read_to_string(folder.iteration(n).join("response.json")).unwrap()).collect()
 }
 
@@ -36,7 +36,7 @@ fn gave_up(state: &RunState) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_recorded_run_plays_again_without_its_provider() {
+async fn a_recorded_run_replays_without_its_provider() {
     let write = |text: &str| json!({"type": "write", "path": "out.txt", "content": text});
     let odd = "quotes \" and \\ and \u{1F980}\u{202E} and a\ttab\n";
     let leak = answer("Look.", &[json!({"type": "run", "command": format!("echo {KEY}")})]);
@@ -73,7 +73,7 @@ async fn a_recorded_run_plays_again_without_its_provider() {
     assert_eq!(replayed_events(&second), replayed_events(&first));
     assert_eq!(responses(&second, 3), responses(&first, 3));
 
-    // A replay is recorded like any other run, and comes out the same to the byte.
+    // A replay is recorded like any other run, identical to the byte.
     let copy = std::fs::read_to_string(second.case.folder().unwrap().path().join(CONVERSATION_FILE)).unwrap();
     assert_eq!(copy, text);
 }

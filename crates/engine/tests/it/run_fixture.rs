@@ -1,4 +1,4 @@
-//! A run in this process whose model is a server of the test's: begun, driven until it rests, and gone on with.
+//! Runs a run in this process whose model is a server of the test: begun, driven until it rests, and resumed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use super::killable_run::{CrashScenario, KillableRun, PushTarget};
 
-/// The key of every profile here; it must turn up nowhere.
+/// The key of every profile here; it must not appear anywhere.
 pub(crate) const KEY: &str = "sk-lab-5f6a7b8c9d0e1f2a";
 
 /// Long enough for a slow machine; nothing waits this long unless it is broken.
@@ -31,19 +31,19 @@ const TASK: CrashScenario = CrashScenario {
     script: "{\"format\": 1}\n",
 };
 
-/// A run and the machine it is on.
+/// A run and its host.
 #[derive(Debug)]
 pub(crate) struct RunFixture {
     pub(crate) case: KillableRun,
     pub(crate) host: HostContext,
     runner: Option<Runner>,
-    /// What ends the next run before its end.
+    /// Stops the next run early.
     pub(crate) stops: StopSignals,
-    /// What its calls may cost.
+    /// The cost cap of the run.
     pub(crate) cost: Option<MicroUsd>,
 }
 
-/// A profile that asks a server of the test's.
+/// A profile that calls a server of the test.
 pub(crate) fn profile(name: &str, model: &str, base_url: Option<String>) -> PinnedProfile {
     PinnedProfile {
         name: name.to_owned(),
@@ -60,7 +60,7 @@ pub(crate) fn profile(name: &str, model: &str, base_url: Option<String>) -> Pinn
 }
 
 impl RunFixture {
-    /// Makes a run that has not begun, and whose pauses are short.
+    /// Creates a run that has not begun, with short pauses.
     pub(crate) async fn new() -> Self {
         let case = KillableRun::new(TASK, PushTarget::Here);
         let home = case.home().state_dir().display().to_string();
@@ -71,15 +71,15 @@ impl RunFixture {
         Self { case, host, runner: None, stops: StopSignals::default(), cost: None }
     }
 
-    /// Lets its pauses take their time.
+    /// Uses the real pauses.
     pub(crate) fn with_real_backoff(mut self) -> Self {
         self.host.pace = RetryPace::default();
         self
     }
 
-    /// Begins the run, or goes on with it, until it rests.
+    /// Begins the run, or resumes it, until it rests.
     pub(crate) async fn drive(&mut self, default: &PinnedProfile, fallback: Option<&PinnedProfile>) -> RunState {
-        // The lock is let go before somebody takes hold anew.
+        // Release the lock before the run is opened again.
         drop(self.runner.take());
         let mut runner = match self.case.folder() {
             None => self.begin(default, fallback).await,
@@ -90,44 +90,45 @@ impl RunFixture {
         state
     }
 
-    /// Makes the run, which nobody drives yet.
+    /// Creates the run without driving it.
     pub(crate) async fn begin(&self, default: &PinnedProfile, fallback: Option<&PinnedProfile>) -> Runner {
-        let mut wish = self.case.run_request();
-        wish.profiles.default = default.clone();
-        wish.profiles.fallback = fallback.cloned();
-        wish.ladder = vec![LadderRung::Rotate];
-        wish.budget.iterations = 10_000;
-        wish.budget.cost = self.cost;
-        wish.budget.tokens = Some(u64::MAX);
-        wish.budget.consecutive_gutter = u32::MAX;
+        let mut request = self.case.run_request();
+        request.profiles.default = default.clone();
+        request.profiles.fallback = fallback.cloned();
+        request.ladder = vec![LadderRung::Rotate];
+        request.budget.iterations = 10_000;
+        request.budget.cost = self.cost;
+        request.budget.tokens = Some(u64::MAX);
+        request.budget.consecutive_gutter = u32::MAX;
         let announce = Box::new(SilentObserver);
-        begin(&self.host, wish, announce, self.stops.clone(), KeepSandbox::Always).await.unwrap().runner
+        begin(&self.host, request, announce, self.stops.clone(), KeepSandbox::Always).await.unwrap().runner
     }
 
-    /// Lets go of the run, as the end of this process would.
+    /// Releases the run, as the end of this process would.
     pub(crate) fn close(&mut self) {
         drop(self.runner.take());
     }
 
-    /// Goes on with the run. A program that another run of this process starts at that very moment holds the lock too
-    /// until it has become itself, so this is tried more than once.
+    /// Resumes the run. A program that another run of this process starts at that very moment holds the lock too until
+    /// its `exec`, so this is tried more than once.
     pub(crate) async fn resume(&self, folder: &RunFolder, recreate: RecreateSandbox) -> Runner {
         for _ in 0..200 {
             let (announce, stops, raise) = (Box::new(SilentObserver), StopSignals::default(), BudgetRaise::default());
-            let taken = resume(&self.host, folder.clone(), raise, recreate, announce, stops, KeepSandbox::Always).await;
-            match taken {
+            let resumed =
+                resume(&self.host, folder.clone(), raise, recreate, announce, stops, KeepSandbox::Always).await;
+            match resumed {
                 Err(Error::Locked { .. }) => sleep(Duration::from_millis(10)).await,
-                taken => return taken.unwrap(),
+                resumed => return resumed.unwrap(),
             }
         }
-        panic!("somebody holds the run {}", folder.id());
+        panic!("another process holds the run {}", folder.id());
     }
 
     pub(crate) fn events(&self) -> Vec<Event> {
         self.case.lines().into_iter().map(|line: EventLine| line.event).collect()
     }
 
-    /// Every call that was charged: its iteration, its profile and how it ended.
+    /// Returns every call that was charged: its iteration, its profile and how it ended.
     pub(crate) fn calls(&self) -> Vec<(u32, String, ModelCallOutcome)> {
         let call = |event: Event| match event {
             Event::ModelCalled { n, profile, answer, .. } => Some((n, profile, answer)),
@@ -137,7 +138,7 @@ impl RunFixture {
     }
 }
 
-/// An answer that does these actions.
+/// An answer with these actions.
 pub(crate) fn answer(summary: &str, actions: &[Value]) -> String {
     json!({"summary": summary, "actions": actions, "claims": {}}).to_string()
 }

@@ -1,4 +1,4 @@
-//! Listing runs by the summaries in their folders, and what happens where a summary is missing, old or damaged.
+//! Tests listing runs by the summaries in their folders, also where a summary is missing, old or damaged.
 
 use std::fs;
 use std::path::Path;
@@ -47,7 +47,7 @@ fn run_id(number: u32) -> String {
     format!("{number:012}")
 }
 
-/// Makes the folder of a run with its events and without a summary.
+/// Creates the folder of a run with its events and without a summary.
 fn add_run(home: &RalphHome, id: &str) -> RunFolder {
     let folder = home.run_folder(id);
     fs::create_dir_all(folder.path()).unwrap();
@@ -63,7 +63,7 @@ fn note(text: &str) -> Event {
     Event::Log { level: EventLogLevel::Info, text: text.to_owned() }
 }
 
-/// Lists the one run of a home: what is shown of it, and how many histories were folded.
+/// Lists the only run of a home: its listing, and how many histories were folded.
 fn list_one(home: &RalphHome) -> (RunListing, usize) {
     let mut list = home.list_runs().unwrap();
     assert_eq!(list.runs.len(), 1);
@@ -101,13 +101,13 @@ fn a_summary_counts_only_for_the_events_it_was_made_from() {
     let newer = fs::read_to_string(folder.summary_path()).unwrap().replacen("\"format\":1", "\"format\":2", 1);
     fs::write(folder.summary_path(), newer).unwrap();
     assert_eq!(list_one(&home), (truth.clone(), 1));
-    // An event that nobody summarized.
+    // An event that is not in the summary.
     let state = folder.state().unwrap();
     let line = EventLine { seq: state.last_seq + 1, at: state.last_at, passed_ms: None, event: note("more") };
     append(&folder.events_path(), &format!("{}\n", line.to_json()));
     assert_eq!(list_one(&home).1, 1);
     assert_eq!(list_one(&home).1, 0);
-    // Half a line is no event, and its file is never taken for one that was summarized.
+    // Half a line is no event, and its file never matches a summary.
     append(&folder.events_path(), "{\"seq\":");
     assert_eq!(list_one(&home).1, 1);
     assert_eq!(list_one(&home).1, 1);
@@ -116,14 +116,14 @@ fn a_summary_counts_only_for_the_events_it_was_made_from() {
 }
 
 #[test]
-fn whoever_drives_a_run_keeps_its_summary() {
+fn the_process_that_works_on_a_run_keeps_its_summary() {
     let (_dir, home) = home();
     let folder = add_run(&home, &run_id(1));
     let mut log = open(&folder);
     assert!(!folder.summary_path().exists());
     log.append(Event::Resumed { by: "a test".to_owned() }).unwrap();
     assert_eq!(list_one(&home), (RunListing::of(log.state()), 0));
-    // While somebody drives it, a reader that has to fold leaves the file alone.
+    // While a process works on the run, a reader that has to fold does not write the file.
     log.append(note("between two changes of its status")).unwrap();
     assert_eq!(list_one(&home), (RunListing::of(log.state()), 1));
     assert_eq!(list_one(&home).1, 1);
@@ -145,7 +145,7 @@ fn a_branch_is_found_by_the_summary() {
     let (_dir, home) = home();
     let folder = add_run(&home, &run_id(1));
     let branch = folder.listing().unwrap().branch;
-    // As long as the one it replaces and no history at all: whoever folded it would fail.
+    // As long as the history it replaces but not valid: folding it would fail.
     fs::write(folder.events_path(), format!("{}\n", "x".repeat(history().len() - 1))).unwrap();
     assert_eq!(home.find(&branch).unwrap().id(), folder.id());
 }

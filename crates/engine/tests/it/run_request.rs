@@ -1,4 +1,4 @@
-//! A run that is asked for with plain data, without a command line: loaded, linted, resolved, begun and driven.
+//! Tests a run requested with plain data, without a command line: loaded, linted, resolved, begun and driven.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ const SCRIPT: &str = r#"{"format": 1}
 {"json": {"summary": "Done.", "actions": [{"type": "write", "path": "out.txt", "content": "done\n"}, {"type": "stop_success", "reason": "done"}], "claims": {"checkboxes_checked": ["M1.1", "M1.2"]}}}
 "#;
 
-/// A repository with a task below its top, and a user who has a scripted model and a config.
+/// A repository with a task below its top, and a user with a scripted model and a config.
 async fn host() -> (TestRepo, HostContext) {
     let repo = TestRepo::with_commit();
     repo.write("tasks/write.md", TASK);
@@ -82,7 +82,7 @@ async fn a_request_becomes_a_verified_run() {
         let branch = state.started.branch.clone();
         assert_eq!(repo.git(["show", &format!("{branch}:out.txt")]), "done");
         assert!(repo.git(["show", &format!("{branch}:{task_path}")]).contains("- [x] M1.2"));
-        // The latest run of the directory that is given, wherever this process stands.
+        // The latest run of the given directory, whatever this process's own directory is.
         let found = find_run_to_change(&host.home, &repo.path().join("tasks"), "@").unwrap();
         assert_eq!(found.id(), state.id());
     }

@@ -1,5 +1,4 @@
-//! A backend that the engine has never heard of, with an egress of its own: the one way to make a sandbox has to be enough
-//! for it.
+//! Tests a backend unknown to the engine, with its own egress: `sandboxes::create` must be enough for it.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ use ralph_sandbox::{
     capture,
 };
 
-/// Local sandboxes, each with a proxy on a port of its own.
+/// Local sandboxes, each with a proxy on its own port.
 #[derive(Debug)]
 struct LoopbackBackend {
     inner: LocalBackend,

@@ -1,7 +1,7 @@
-//! Records what real loops leave behind for the loop score: scripted models in real runs, one trace each.
+//! Records the samples of real loops for the loop score: scripted models in real runs, one trace each.
 //!
-//! `RALPH_BLESS=1 cargo nextest run -p ralph-engine -E 'test(traces::)'` writes them anew. Without it every loop is run
-//! again and has to leave the same shape; how the score judges them is tested in `core`.
+//! `RALPH_BLESS=1 cargo nextest run -p ralph-engine -E 'test(traces::)'` records them again. Without it every loop is
+//! run again and must leave the same shape; how the score rates them is tested in `core`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -47,12 +47,12 @@ protected_paths: ["tests/"]
 "#;
 
 const FILES: [(&str, &str); 7] = [
-    // Prints TAP, like many a runner does.
+    // Prints TAP, like many test runners.
     (
         "tests/suite.sh",
         "n=0 bad=0; echo 1..4\nfor w in alpha beta gamma delta; do n=$((n+1))\n  if grep -q \"^$w\\$\" words.txt; then echo \"ok $n - $w\"; else echo \"not ok $n - $w\"; bad=1; fi\ndone\nexit $bad\n",
     ),
-    // Fails in the same way with other times, numbers and folders in its words.
+    // Fails in the same way with other times, numbers and folders in its message.
     (
         "tests/noisy.sh",
         "d=$(mktemp -d)\necho \"$(date +%Y-%m-%dT%H:%M:%S) [pid $$] $d/build.log:$$: error: no rule to make 'all' (took 0.$$s)\" >&2\nrm -rf \"$d\"\nexit 2\n",
@@ -62,7 +62,7 @@ const FILES: [(&str, &str); 7] = [
         "tests/flaky.sh",
         "f=.ralph/flake; n=$(cat $f 2>/dev/null || echo 0); echo $((n+1)) > $f\n[ $((n % 2)) = 1 ] || { echo 'connection reset by peer' >&2; exit 1; }\n",
     ),
-    // Complains about the first line of a program that it does not understand.
+    // Reports the first line of a program that it does not understand.
     (
         "tests/compile.sh",
         "n=0; while read -r line; do n=$((n+1)); case $line in ok*) ;; *) echo \"prog.txt:$n: syntax error near '$line'\" >&2; exit 1 ;; esac; done < prog.txt\n",
@@ -88,12 +88,12 @@ fn commit(message: &str) -> Value {
     json!({"type": "commit", "message": message})
 }
 
-/// What is done in one iteration, and what is claimed.
+/// The actions and claims of one iteration.
 #[derive(Debug, Clone, Default)]
 struct TraceStep {
     actions: Vec<Value>,
     claims: Vec<&'static str>,
-    /// The model answers with no JSON at all, twice.
+    /// The model answers without any JSON, twice.
     nonsense: bool,
 }
 
@@ -127,7 +127,7 @@ fn stuck(name: &'static str, kind: &'static str, from: u32, why: &'static str, s
     RecordedLoop { name, kind, why, gutter_from: Some(from), steps }
 }
 
-/// A file with the first so many words.
+/// A file with the first `count` words.
 fn words(count: usize) -> Value {
     let words = ["alpha", "beta", "gamma", "delta"];
     write("words.txt", &(words.get(..count).unwrap_or(&words).join("\n") + "\n"))
@@ -524,7 +524,7 @@ fn stuck_loops() -> Vec<RecordedLoop> {
     ]
 }
 
-/// Runs a loop and returns what each iteration left behind.
+/// Runs a loop and returns the sample of each iteration.
 async fn record(one: &RecordedLoop) -> Vec<IterationSample> {
     let mut script = json!({"format": 1}).to_string();
     for (n, step) in (1_u32..).zip(&one.steps) {
@@ -541,13 +541,15 @@ async fn record(one: &RecordedLoop) -> Vec<IterationSample> {
     let env = [("PATH", std::env::var("PATH").unwrap()), ("HOME", case.home().state_dir().display().to_string())];
     let host =
         HostContext::open(case.home(), Env::new(env.map(|(name, value)| (name.to_owned(), value)))).await.unwrap();
-    let mut wish = case.run_request();
-    wish.baseline = false;
-    wish.budget.iterations = u32::try_from(one.steps.len()).unwrap();
-    wish.budget.consecutive_gutter = 99;
-    wish.ladder = vec![LadderRung::Rotate];
-    let mut runner =
-        begin(&host, wish, Box::new(TraceObserver), StopSignals::default(), KeepSandbox::Always).await.unwrap().runner;
+    let mut request = case.run_request();
+    request.baseline = false;
+    request.budget.iterations = u32::try_from(one.steps.len()).unwrap();
+    request.budget.consecutive_gutter = 99;
+    request.ladder = vec![LadderRung::Rotate];
+    let mut runner = begin(&host, request, Box::new(TraceObserver), StopSignals::default(), KeepSandbox::Always)
+        .await
+        .unwrap()
+        .runner;
     timeout(Duration::from_mins(2), runner.drive()).await.expect("the run ends").unwrap();
     let samples: Vec<IterationSample> = case
         .lines()
@@ -565,7 +567,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../core/tests/corpus/recorded")
 }
 
-/// A sample without what a shell of another make would word differently: which failures are the same stays.
+/// Reduces samples to what does not depend on the shell's wording: which failures are the same stays.
 fn shape(samples: &[IterationSample]) -> Vec<Value> {
     let mut known: BTreeMap<&FailureSignature, usize> = BTreeMap::new();
     let mut shapes = Vec::new();
@@ -604,7 +606,7 @@ fn check(one: &RecordedLoop, samples: &[IterationSample]) -> Result<(), String> 
 }
 
 #[test]
-fn real_loops_leave_what_was_recorded() {
+fn real_loops_match_the_recorded_traces() {
     const AT_ONCE: usize = 3;
     let loops: Vec<RecordedLoop> = healthy_loops().into_iter().chain(stuck_loops()).collect();
     let next = AtomicUsize::new(0);
@@ -623,5 +625,5 @@ fn real_loops_leave_what_was_recorded() {
     });
     assert_eq!(wrong, Vec::<String>::new());
     let names = std::fs::read_dir(folder()).unwrap().count();
-    assert_eq!(names, loops.len(), "a trace is left over whose loop is gone");
+    assert_eq!(names, loops.len(), "there is a trace without a loop");
 }

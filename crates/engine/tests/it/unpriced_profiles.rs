@@ -1,4 +1,4 @@
-//! Profiles of which nobody knows what they cost, in runs that cap no tokens: no way leads to a call of theirs.
+//! Tests profiles without a known price in runs without a token cap: no path leads to a call with them.
 
 use std::fs;
 
@@ -18,9 +18,9 @@ use super::killable_run::{KillableRun, PushTarget};
 const TASK: &str = "---\ntask_id: free-001\ntest_command: \"true\"\n---\n\n# Go on\n\n\
                     - [ ] M1.1 There is an out\n  - verify: `grep -q done out.txt`\n";
 
-const WHY: &str = "is not known and the run has no cap of tokens, so nothing would hold its cost";
+const WHY: &str = "is not known and the run has no token cap, so nothing would limit its cost";
 
-/// A model that asks a person before anything else.
+/// A model that asks the user before anything else.
 fn script() -> String {
     let pause = json!({"usage": {"input": 9, "output": 9}, "repeat": true,
         "json": {"summary": "Wait.", "actions": [{"type": "pause", "reason": "a question"}]}});
@@ -40,38 +40,39 @@ fn case() -> KillableRun {
 }
 
 fn uncapped(case: &KillableRun) -> RunSpec {
-    let mut wish = case.run_request();
-    wish.budget.tokens = None;
-    wish
+    let mut request = case.run_request();
+    request.budget.tokens = None;
+    request
 }
 
-fn profiles(wish: &mut RunSpec) -> [&mut PinnedProfile; 3] {
-    let profiles = &mut wish.profiles;
+fn profiles(request: &mut RunSpec) -> [&mut PinnedProfile; 3] {
+    let profiles = &mut request.profiles;
     [&mut profiles.default, profiles.fallback.as_mut().unwrap(), profiles.doctor.as_mut().unwrap()]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_run_begins_with_one() {
+async fn no_run_begins_with_an_unpriced_profile() {
     let case = case();
     let host = host(&case).await;
     for (at, name) in ["scripted", "fallback", "doctor"].into_iter().enumerate() {
-        let mut wish = uncapped(&case);
-        profiles(&mut wish)[at].price = None;
-        let refused = begin(&host, wish, Box::new(SilentObserver), StopSignals::default(), KeepSandbox::Always).await;
+        let mut request = uncapped(&case);
+        profiles(&mut request)[at].price = None;
+        let refused =
+            begin(&host, request, Box::new(SilentObserver), StopSignals::default(), KeepSandbox::Always).await;
         assert!(matches!(&refused, Err(Error::Unpriced { profile }) if profile == name), "{refused:?}");
         assert!(case.folder().is_none(), "nothing was made");
     }
-    let mut wish = case.run_request();
-    for profile in profiles(&mut wish) {
+    let mut request = case.run_request();
+    for profile in profiles(&mut request) {
         profile.price = None;
     }
     assert!(
-        begin(&host, wish, Box::new(SilentObserver), StopSignals::default(), KeepSandbox::Always).await.is_ok(),
+        begin(&host, request, Box::new(SilentObserver), StopSignals::default(), KeepSandbox::Always).await.is_ok(),
         "tokens are capped"
     );
 }
 
-/// Takes the prices of profiles out of a run's first event, as an earlier version would have written it.
+/// Removes the prices of profiles from a run's first event, as an earlier version would have written it.
 fn forget_prices(case: &KillableRun, names: &[&str]) {
     let path = case.folder().unwrap().events_path();
     let text = fs::read_to_string(&path).unwrap();
@@ -98,7 +99,7 @@ async fn go_on(case: &KillableRun) -> Result<Runner, Error> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_run_of_an_earlier_version_goes_on_with_one() {
+async fn no_run_of_an_earlier_version_continues_with_an_unpriced_profile() {
     let case = case();
     let host = host(&case).await;
     let begun = begin(&host, uncapped(&case), Box::new(SilentObserver), StopSignals::default(), KeepSandbox::Always)
@@ -112,10 +113,10 @@ async fn no_run_of_an_earlier_version_goes_on_with_one() {
 
     let folder = case.folder().unwrap();
     let ask = async |control: Control| send(&host, &folder, &control, "a person").await;
-    let told = ask(Control::SetProfile { name: "fallback".to_owned() }).await;
+    let refused = ask(Control::SetProfile { name: "fallback".to_owned() }).await;
     let why = format!("the price of profile `fallback` {WHY}");
-    assert!(matches!(&told, Err(Error::ControlRefused { why: told, .. }) if *told == why), "{told:?}");
-    // The doctor is asked only where its calls are held.
+    assert!(matches!(&refused, Err(Error::ControlRefused { why: refused, .. }) if *refused == why), "{refused:?}");
+    // The diagnosis model is called only where its calls are limited.
     ask(Control::Diagnose).await.unwrap();
     let failed = case.lines().into_iter().rev().find_map(|line| match line.event {
         Event::DiagnosisWritten { failed, .. } => failed,

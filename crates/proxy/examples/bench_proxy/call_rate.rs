@@ -1,4 +1,4 @@
-//! How many calls pass in a second, over connections that are kept, by each way in turn.
+//! Measures how many calls pass in a second over reused connections, for each setup in turn.
 
 use std::time::{Duration, Instant};
 

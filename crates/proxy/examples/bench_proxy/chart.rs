@@ -1,4 +1,4 @@
-//! The delays that proxies add as a chart.
+//! Draws the delays that proxies add as a chart.
 
 use ralph_testkit::bench::{BarChart, ChartBar};
 
@@ -6,7 +6,7 @@ use crate::ralph_proxy_process::NAME;
 use crate::report::ProxyBenchReport;
 use crate::samples::DIRECT;
 
-/// Less than this is noise, and has no place on a logarithmic scale.
+/// Less than this is noise, and cannot be drawn on a logarithmic scale.
 const LEAST_MS: f64 = 0.01;
 
 pub(crate) fn svg(table: &ProxyBenchReport) -> String {

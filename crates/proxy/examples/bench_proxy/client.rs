@@ -1,4 +1,4 @@
-//! The one client of everybody: HTTP/1.1 over a connection that it keeps, straight, with TLS, or through a tunnel.
+//! The client that all measurements use: HTTP/1.1 over a reused connection, direct, with TLS, or through a tunnel.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::bench::ProxyBenchResult;
 
-/// Nothing that is measured takes longer, or it is not worth measuring.
+/// Nothing worth measuring takes longer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HEAD: usize = 8 << 10;
 
-/// How the first byte gets there.
+/// How the client connects.
 #[derive(Debug, Clone)]
 pub(crate) enum ClientPath {
     Direct(SocketAddr),
-    /// Through a proxy that is asked by `CONNECT` for this name and port.
+    /// Through a proxy, by `CONNECT` to this name and port.
     Tunnel {
         proxy: SocketAddr,
         target: String,
@@ -44,7 +44,8 @@ impl ClientPath {
                 let mut stream = connect(*proxy).await?;
                 stream.write_all(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").as_bytes()).await?;
                 let mut head = Vec::new();
-                // Nobody speaks after the head until the client does, so nothing behind it is read here.
+                // Neither side sends anything after the head until the client does, so nothing behind it is read
+                // here.
                 while !head.ends_with(b"\r\n\r\n") {
                     if head.len() > MAX_HEAD || stream.read_buf(&mut head).await? == 0 {
                         return Err("the proxy does not answer `CONNECT`".into());
@@ -66,13 +67,13 @@ async fn connect(address: SocketAddr) -> ProxyBenchResult<TcpStream> {
     Ok(stream)
 }
 
-/// One way to make the same call.
+/// One setup that makes the same call.
 #[derive(Debug, Clone)]
 pub(crate) struct ClientSetup {
     pub(crate) path: ClientPath,
-    /// TLS to this name, believed because of these roots.
+    /// TLS to this name, trusted by these roots.
     pub(crate) tls: Option<(String, Arc<ClientConfig>)>,
-    /// What stands in the first line of the request.
+    /// The target in the request line.
     pub(crate) target: String,
     pub(crate) host: String,
     pub(crate) key: String,
@@ -125,7 +126,7 @@ impl ClientSetup {
     }
 }
 
-/// A connection that is kept.
+/// A reused connection.
 #[derive(Debug)]
 pub(crate) struct BenchConnection {
     sender: http1::SendRequest<Full<Bytes>>,
@@ -133,14 +134,14 @@ pub(crate) struct BenchConnection {
 }
 
 impl BenchConnection {
-    /// Makes a call and waits for the whole of its answer.
+    /// Makes a call and waits for the whole answer.
     pub(crate) async fn ask(&mut self, way: &ClientSetup) -> ProxyBenchResult<()> {
         let response = self.begin(way, AnswerMode::Small).await?;
         let status = response.status();
         let body = timeout(TIMEOUT, response.into_body().collect()).await??.to_bytes();
         if status != StatusCode::OK || !body.windows(8).any(|part| part == b"end_turn") {
-            let said = String::from_utf8_lossy(&body).chars().take(200).collect::<String>();
-            return Err(format!("it answers {status}: {said}").into());
+            let answer_start = String::from_utf8_lossy(&body).chars().take(200).collect::<String>();
+            return Err(format!("it answers {status}: {answer_start}").into());
         }
         Ok(())
     }
@@ -159,7 +160,7 @@ impl BenchConnection {
     }
 }
 
-/// Believes these certificates, and speaks HTTP/1.1.
+/// Returns a configuration that trusts these certificates and uses HTTP/1.1.
 pub(crate) fn trusting(pem: &str) -> ProxyBenchResult<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {

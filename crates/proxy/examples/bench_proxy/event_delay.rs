@@ -1,4 +1,4 @@
-//! How late each event of a stream arrives: the upstream writes into it when it was sent.
+//! Measures how late each event of a stream arrives: the upstream writes into it when it was sent.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ async fn pass(way: &ClientSetup, epoch: Instant) -> ProxyBenchResult<Vec<f64>> {
     if late.len() == EVENTS { Ok(late) } else { Err(format!("{} of {EVENTS} events arrived", late.len()).into()) }
 }
 
-/// Takes out the times that events were sent at, in ms; what is not whole yet stays.
+/// Removes the times at which events were sent, in ms, from the buffer; incomplete data stays.
 fn stamps(tail: &mut Vec<u8>) -> Vec<f64> {
     let mut found = Vec::new();
     let mut from = 0;

@@ -1,4 +1,4 @@
-//! What one call takes over a connection that is kept, by each way in turn.
+//! Measures how long one call takes over a reused connection, for each setup in turn.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ pub(crate) const REVERSE: &str = "one call by a base URL";
 pub(crate) const SPLICE: &str = "one call through a tunnel";
 pub(crate) const INTERCEPT: &str = "one call through a tunnel that is looked into";
 pub(crate) const PLAIN: &str = "one plain call in absolute form";
-/// Before anything is counted.
+/// Calls that are made before anything is counted.
 const WARM: usize = 20;
 
 pub(crate) async fn measure(

@@ -1,9 +1,10 @@
-//! Ralph's way out beside other proxies, in one run and in turn, on the same upstream and with the same client, so that
-//! whatever else the machine does hits all alike. Each figure has its target beside it; ends with code 1 when one is
-//! missed.
+//! Compares ralph's egress proxy with other proxies, in one run and in turn, on the same upstream and with the same
+//! client, so that noise on the machine affects all alike. Each figure has its target beside it; exits with code 1 if
+//! one is missed.
 //!
-//! Every proxy is a process of its own, ours too (`bench_proxy serve`). A peer that is not here is told as such, with the
-//! reason, and never left out in silence. Nothing is installed here: `cargo xtask bench proxy --install` does that.
+//! Every proxy is a process of its own, ours too (`bench_proxy serve`). A proxy that is not installed is reported as
+//! such, with the reason, and never silently omitted. Nothing is installed here: `cargo xtask bench proxy --install`
+//! does that.
 
 mod bench;
 mod call_rate;

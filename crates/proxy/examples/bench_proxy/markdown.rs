@@ -1,13 +1,13 @@
-//! The result as a page: what was measured, on what, and how it stands to its targets.
+//! Writes the result as a Markdown page: what was measured, on what, and how it compares to its targets.
 
 use std::fmt::Write as _;
 
 use crate::report::{ProxyBenchReport, number};
 
-const HEAD: &str = "# How quick the way out is\n\nWritten by `cargo xtask bench proxy --write docs/bench`: everybody is \
-    asked in turn, in one run, by the same client, for the same upstream over TLS, so that noise hits all alike. Every \
-    proxy is a process of its own, with as many threads or processes as it takes by default; nothing is pinned to a \
-    processor.\n\n![Median delays that proxies add, on a logarithmic scale](proxy.svg)\n\n";
+const HEAD: &str = "# Speed of the egress proxy\n\nWritten by `cargo xtask bench proxy --write docs/bench`: all \
+    proxies are called in turn, in one run, by the same client, for the same upstream over TLS, so that noise affects all \
+    alike. Every proxy is a process of its own, with as many threads or processes as it takes by default; nothing is \
+    pinned to a processor.\n\n![Median delays that proxies add, on a logarithmic scale](proxy.svg)\n\n";
 
 pub(crate) fn markdown(table: &ProxyBenchReport) -> String {
     let mut out = String::from(HEAD);

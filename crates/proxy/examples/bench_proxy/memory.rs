@@ -1,4 +1,4 @@
-//! What a proxy holds in memory while very many clients are connected and say nothing.
+//! Measures the memory of a proxy while a great many idle clients are connected.
 
 use crate::bench::ProxyBenchResult;
 use crate::client::{BenchConnection, ClientSetup};
@@ -11,17 +11,17 @@ pub(crate) const GROUP: &str = "memory with 1000 idle connections";
 pub(crate) const ALONE: &str = "memory before that";
 const CONNECTIONS: usize = 1000;
 
-pub(crate) async fn measure(table: &mut ProxyBenchReport, stage: &ProxyBenchSetup) {
+pub(crate) async fn measure(table: &mut ProxyBenchReport, setup: &ProxyBenchSetup) {
     let (mut before, mut after) = (Vec::new(), Vec::new());
-    for one in &stage.reverse {
-        let Some((_, running)) = stage.running.iter().find(|(name, _)| *name == one.name) else {
+    for one in &setup.reverse {
+        let Some((_, running)) = setup.running.iter().find(|(name, _)| *name == one.name) else {
             if let Err(why) = &one.way {
                 after.push(SampleSeries { missing: Some(why.clone()), ..SampleSeries::new(GROUP, one.name, "MiB") });
             }
             continue;
         };
-        // Where there is no base URL yet, plain requests hold connections just as well.
-        let plain = stage.plain.iter().find(|plain| plain.name == one.name).and_then(|plain| plain.way.as_ref().ok());
+        // A proxy without a base URL is measured with plain requests, which hold connections just as well.
+        let plain = setup.plain.iter().find(|plain| plain.name == one.name).and_then(|plain| plain.way.as_ref().ok());
         let way = one.way.as_ref().ok().or(plain);
         let (mut alone, mut crowded) =
             (SampleSeries::new(ALONE, one.name, "MiB"), SampleSeries::new(GROUP, one.name, "MiB"));
@@ -52,7 +52,7 @@ async fn hold_connections(way: &ClientSetup, running: &ProxyProcess) -> ProxyBen
         links.push(link);
     }
     let many = running.memory().ok_or(hidden)?;
-    // Some hang up on who says nothing, and then the figure is of fewer.
+    // Some proxies close idle connections, and then the figure would be of fewer.
     match links.iter().filter(|link| link.is_closed()).count() {
         0 => Ok((few, many)),
         closed => Err(format!("it closed {closed} of {CONNECTIONS} connections by itself").into()),

@@ -1,18 +1,18 @@
-//! The command line of the bench.
+//! Parses the command line of the benchmark.
 
 use std::path::PathBuf;
 
 pub(crate) const USAGE: &str = "usage: bench_proxy [--json] [--strict] [--rounds N] [--seconds N] [--peers DIR] [--path PATH] [--only TEXT | --write DIR]\n\n  \
-    --rounds N      requests by which a delay is measured, for each way (1000)\n  \
-    --seconds N     how long each pass of requests per second takes (2)\n  \
-    --peers DIR     where `cargo xtask bench proxy --install` has put the others\n  \
-    --path PATH     where the others are looked for after that (where systems have them)\n  \
-    --only TEXT     measure only what has this in its name; the other figures are told as not measured\n  \
+    --rounds N      requests by which a delay is measured, for each setup (1000)\n  \
+    --seconds N     how long each measurement of requests per second takes (2)\n  \
+    --peers DIR     where `cargo xtask bench proxy --install` has put the other proxies\n  \
+    --path PATH     where the other proxies are searched after that (the standard directories)\n  \
+    --only TEXT     measure only what has this in its name; the other figures are reported as not measured\n  \
     --write DIR     write `proxy.md` and `proxy.svg` there\n  \
     --strict        a figure that could not be measured is a failure\n  \
     --json          print one JSON object\n";
 
-/// Where every system has its programs.
+/// The standard directories of programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) struct ProxyBenchOptions {
     pub(crate) write: Option<PathBuf>,
 }
 
-/// Reads the arguments; `None` when they are not understood.
+/// Parses the arguments; `None` if they are invalid.
 pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Option<ProxyBenchOptions> {
     let mut options = ProxyBenchOptions {
         json: false,
@@ -52,6 +52,6 @@ pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Option<ProxyBench
             _ => return None,
         }
     }
-    // Half a page would look like a whole one.
+    // A partial page would look like a complete one.
     (options.only.is_none() || options.write.is_none()).then_some(options)
 }

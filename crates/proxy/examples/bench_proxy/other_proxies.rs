@@ -1,4 +1,4 @@
-//! The other proxies: where their programs are, and how each is told to do the same work.
+//! Finds and starts the other proxies, configured to do the same work.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,11 +13,11 @@ use crate::upstream::{BenchUpstream, LOCAL};
 pub(crate) const MITMPROXY: &str = "mitmproxy";
 pub(crate) const LITELLM: &str = "LiteLLM";
 pub(crate) const NGINX: &str = "nginx";
-/// What LiteLLM calls the upstream's model, and the key that it wants.
+/// LiteLLM's name for the upstream's model, and the key that it requires.
 pub(crate) const MODEL: &str = "bench";
 pub(crate) const KEY: &str = "sk-bench";
 
-/// Where programs are looked for: in the folder that was filled for this, then where the person has theirs.
+/// Where programs are searched: in the directory filled by `--install`, then in the user's path.
 #[derive(Debug, Clone)]
 pub(crate) struct ProgramPaths {
     folders: Vec<PathBuf>,
@@ -26,7 +26,7 @@ pub(crate) struct ProgramPaths {
 impl ProgramPaths {
     pub(crate) fn new(peers: Option<&Path>, path: &str) -> Self {
         let below = ["root/usr/sbin", "root/usr/bin", "mitmproxy/bin", "litellm/bin"];
-        // Programs are started in folders of their own, where a relative path would lead nowhere.
+        // Programs are started in directories of their own, where a relative path would be wrong.
         let peers = peers.and_then(|peers| std::path::absolute(peers).ok());
         let ours = peers.iter().flat_map(|peers| below.map(|name| peers.join(name)));
         Self { folders: ours.chain(std::env::split_paths(path)).collect() }
@@ -37,7 +37,7 @@ impl ProgramPaths {
         Ok(found.ok_or_else(|| format!("`{name}` is not here: cargo xtask bench proxy --install"))?)
     }
 
-    /// A command that sees nothing of the person's own settings.
+    /// Returns a command that sees none of the user's own settings.
     fn command(&self, program: &Path, home: &Path) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("HOME", home).current_dir(home);
@@ -48,14 +48,14 @@ impl ProgramPaths {
     }
 }
 
-/// A peer that runs.
+/// Another proxy that runs.
 #[derive(Debug)]
 pub(crate) struct RunningPeer {
     pub(crate) running: ProxyProcess,
     pub(crate) address: SocketAddr,
 }
 
-/// A plain reverse proxy that keeps its connections to the upstream and hands every byte on at once.
+/// Starts a plain reverse proxy that reuses its connections to the upstream and passes every byte on at once.
 pub(crate) fn nginx(
     places: &ProgramPaths,
     home: &Path,
@@ -87,13 +87,13 @@ pub(crate) fn nginx(
     Ok((RunningPeer { running, address }, version))
 }
 
-/// How mitmproxy is to work.
+/// The mode of mitmproxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MitmproxyMode {
     Reverse,
-    /// Looks into tunnels with a certificate authority of its own.
+    /// Inspects tunnels with a certificate authority of its own.
     Intercept,
-    /// Lets everything through unseen.
+    /// Relays everything without inspection.
     Splice,
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn mitmproxy(
     Ok((RunningPeer { running, address }, version))
 }
 
-/// Reads the certificate that mitmproxy has made for itself.
+/// Reads the certificate that mitmproxy has created for itself.
 pub(crate) fn mitmproxy_ca(home: &Path) -> ProxyBenchResult<String> {
     let file = home.join("mitmproxy-ca-cert.pem");
     let until = Instant::now() + Duration::from_secs(10);
@@ -164,7 +164,7 @@ pub(crate) fn litellm(
         "litellm_settings": {"num_retries": 0, "request_timeout": 60},
         "general_settings": {"master_key": KEY},
     });
-    // Every JSON is YAML.
+    // JSON is valid YAML.
     let config = write_file(home, "config.yaml", &config.to_string())?;
     let mut command = places.command(&program, home);
     command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("LITELLM_TELEMETRY", "False").env("LITELLM_LOG", "ERROR");
@@ -182,7 +182,7 @@ fn write_file(folder: &Path, name: &str, text: &str) -> ProxyBenchResult<PathBuf
     Ok(file)
 }
 
-/// Returns the first line with a number that a program says about itself.
+/// Returns the first line of a program's output that contains a version number.
 fn version_line(command: &mut Command, word: &str) -> String {
     let Ok(output) = command.arg(word).stdin(Stdio::null()).output() else { return String::new() };
     let text = [output.stdout, output.stderr].concat();

@@ -1,4 +1,4 @@
-//! A proxy as a process: started, waited for, and ended with the value.
+//! Runs a proxy as a process: starts it, waits until it listens, and stops it when the value is dropped.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use ralph_testkit::bench::read_kib;
 
 use crate::bench::ProxyBenchResult;
 
-/// Some take their time to begin; all end when they are asked.
+/// Some take long to start; all stop on a signal.
 const START_TIMEOUT: Duration = Duration::from_mins(2);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -20,7 +20,7 @@ pub(crate) struct ProxyProcess {
 }
 
 impl ProxyProcess {
-    /// Starts a program whose words go to a file, and waits until it listens.
+    /// Starts a program whose output goes to a file, and waits until it listens.
     pub(crate) fn start(mut command: Command, address: SocketAddr, log: &Path) -> ProxyBenchResult<Self> {
         let file = fs::File::create(log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -32,20 +32,20 @@ impl ProxyProcess {
             }
             let ended = running.child.try_wait()?;
             if ended.is_some() || Instant::now() > until {
-                let said = fs::read_to_string(log).unwrap_or_default();
-                let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
+                let output = fs::read_to_string(log).unwrap_or_default();
+                let last = output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
                 return Err(format!("it does not start: {last}").into());
             }
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// Takes over a program that listens already.
+    /// Takes over a program that already listens.
     pub(crate) fn adopt(child: Child) -> Self {
         Self { child }
     }
 
-    /// The memory of the process and of those below it, in MiB; shared pages are shared out.
+    /// Returns the memory of the process and its descendants, in MiB; shared pages are counted proportionally.
     pub(crate) fn memory(&self) -> Option<f64> {
         let mut sum = 0.0;
         let mut left = vec![self.child.id()];
@@ -64,7 +64,7 @@ impl ProxyProcess {
 impl Drop for ProxyProcess {
     fn drop(&mut self) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-            // Asked, not killed: it takes its own helpers with it.
+            // Terminated, not killed, so that it stops its own child processes.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         let until = Instant::now() + STOP_TIMEOUT;
@@ -76,7 +76,7 @@ impl Drop for ProxyProcess {
     }
 }
 
-/// Returns a port of this host that nobody has at the moment.
+/// Returns a port of this host that is currently free.
 pub(crate) fn free_port() -> ProxyBenchResult<SocketAddr> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
 }

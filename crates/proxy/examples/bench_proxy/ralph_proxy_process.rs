@@ -1,6 +1,7 @@
-//! Our own way out as a process of its own, and the one place that knows how it is set up.
+//! Runs ralph's egress proxy as a process of its own; the only place that knows how it is set up.
 //!
-//! The process is told where the upstream is, says on one line where its doors are, and ends with its input.
+//! The process is given the addresses of the upstream, prints the addresses of its listeners on one line, and ends
+//! when its standard input is closed.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -30,22 +31,22 @@ use crate::setup::MODEL;
 use crate::upstream::{self, BenchUpstream};
 
 pub(crate) const NAME: &str = "ralph";
-/// The word that makes this program the proxy.
+/// The argument that makes this program the proxy.
 pub(crate) const SERVE_COMMAND: &str = "serve";
-/// What only the proxy holds.
+/// The real key, which only the proxy holds.
 const KEY: &str = "sk-ant-api03-bench-0123456789-abcdefghijklmnopqrstuvwxyz-0123456789";
-/// The port by which the hose is known.
+/// The port for the throughput measurement.
 pub(crate) const THROUGHPUT_PORT: u16 = 9000;
-/// The upstream has a public address, so that the filter of addresses works as it does for everybody.
+/// The upstream has a public address, so that the address filter works as in production.
 const PUBLIC: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(93, 184, 215, 14));
 
-/// Where the upstream is.
+/// The addresses of the upstream.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct UpstreamAddresses {
     tls: SocketAddr,
     plain: SocketAddr,
     hose: SocketAddr,
-    /// Whom to trust to reach it.
+    /// The CA to trust for it.
     ca: String,
 }
 
@@ -56,14 +57,14 @@ impl UpstreamAddresses {
     }
 }
 
-/// Where the doors are, and what they can do.
+/// The addresses of the listeners, and what they can do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct BenchListeners {
-    /// For tunnels that nobody looks into, and for plain HTTP.
+    /// For tunnels without inspection, and for plain HTTP.
     pub(crate) explicit: SocketAddr,
-    /// A reverse route with a credential and a meter.
+    /// A model route with a credential and metering.
     pub(crate) reverse: Result<ReverseListener, String>,
-    /// A door behind which everything is looked into.
+    /// A listener that inspects everything.
     pub(crate) intercept: Result<InterceptListener, String>,
 }
 
@@ -72,7 +73,7 @@ pub(crate) struct ReverseListener {
     pub(crate) door: SocketAddr,
     /// The path that stands for the provider's root, without a slash at its end.
     pub(crate) base: String,
-    /// What the client sends as its key.
+    /// The key that the client sends.
     pub(crate) key: String,
     /// A model that the route allows.
     pub(crate) model: String,
@@ -81,22 +82,22 @@ pub(crate) struct ReverseListener {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct InterceptListener {
     pub(crate) door: SocketAddr,
-    /// The certificate of the sandbox's own authority.
+    /// The certificate of the sandbox's own CA.
     pub(crate) ca: String,
     pub(crate) key: String,
 }
 
-/// Opens the doors. The guards keep them open.
-fn open(world: &UpstreamAddresses) -> ProxyBenchResult<(BenchListeners, Vec<ProxyHandle>)> {
+/// Opens the listeners. The handles keep them open.
+fn open(addresses: &UpstreamAddresses) -> ProxyBenchResult<(BenchListeners, Vec<ProxyHandle>)> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let explicit = listener.local_addr()?;
-    let doors = ListenerSockets { explicit: Some(listener), ..ListenerSockets::default() };
+    let sockets = ListenerSockets { explicit: Some(listener), ..ListenerSockets::default() };
     let host = upstream::NAME;
     let allowed = [host.to_owned(), format!("{host}:80"), format!("{host}:{THROUGHPUT_PORT}")];
     let policy = Policy::parse(PolicyMode::Allowlist, &allowed, &[])?;
     let limits = ProxyLimits { connections: 4096, ..ProxyLimits::default() };
-    let outside: Arc<dyn EgressResolver> = Arc::new(world.clone());
-    let guard = serve_with_limits(limits, doors, policy, Arc::clone(&outside), Arc::new(NullObserver))?;
+    let outside: Arc<dyn EgressResolver> = Arc::new(addresses.clone());
+    let guard = serve_with_limits(limits, sockets, policy, Arc::clone(&outside), Arc::new(NullObserver))?;
     let (reverse, routes) = reverse(limits, &outside)?;
     let (intercept, inside) = intercept(limits, &outside)?;
     let opened = BenchListeners { explicit, reverse: Ok(reverse), intercept: Ok(intercept) };
@@ -109,13 +110,13 @@ fn listener_sockets() -> io::Result<(SocketAddr, ListenerSockets)> {
     Ok((address, ListenerSockets { explicit: Some(listener), ..ListenerSockets::default() }))
 }
 
-/// A door with a route to the upstream: a credential is lent, and every call is metered.
+/// Opens a listener with a route to the upstream: a credential is injected, and every call is metered.
 fn reverse(limits: ProxyLimits, outside: &Arc<dyn EgressResolver>) -> ProxyBenchResult<(ReverseListener, ProxyHandle)> {
-    let (address, doors) = listener_sockets()?;
+    let (address, sockets) = listener_sockets()?;
     let credential =
         Arc::new(ProxyCredential::new("KEY", &Secret::new(KEY), CredentialPlacement::header("x-api-key"))?);
     let price = Price::per_mtok_usd(3.0, 15.0, Some(0.3));
-    // The same upstream, in the same way, as the others reach it.
+    // The same upstream, reached in the same way as by the others.
     let route = ModelRoute::new("bench", RouteApi::Anthropic, &format!("https://{}", upstream::NAME))?
         .with_credential(Arc::clone(&credential))
         .with_model(MODEL, RouteModel { price: Some(price), max_output: 100_000, default_output: 100_000 });
@@ -125,24 +126,24 @@ fn reverse(limits: ProxyLimits, outside: &Arc<dyn EgressResolver>) -> ProxyBench
         ledger: Ledger::new(caps, MicroUsd::ZERO, 0),
         ..ProxyGrant::from(Policy::default())
     };
-    let guard = serve_with_limits(limits, doors, terms, Arc::clone(outside), Arc::new(NullObserver))?;
+    let guard = serve_with_limits(limits, sockets, terms, Arc::clone(outside), Arc::new(NullObserver))?;
     let (base, key, model) = ("/r/bench".to_owned(), credential.phantom().to_owned(), MODEL.to_owned());
     Ok((ReverseListener { door: address, base, key, model }, guard))
 }
 
-/// A door behind which the upstream is spoken for, since a credential is lent to it.
+/// Opens a listener that acts as the upstream by TLS, since a credential is granted for it.
 fn intercept(
     limits: ProxyLimits,
     outside: &Arc<dyn EgressResolver>,
 ) -> ProxyBenchResult<(InterceptListener, ProxyHandle)> {
-    let (address, doors) = listener_sockets()?;
+    let (address, sockets) = listener_sockets()?;
     let credential = ProxyCredential::new("KEY", &Secret::new(KEY), CredentialPlacement::header("x-api-key"))?;
     let credential = Arc::new(credential.for_hosts([upstream::NAME])?);
     let authority = Arc::new(MitmCa::new("bench")?);
     let (key, ca) = (credential.phantom().to_owned(), authority.certificate().to_owned());
     let policy = Policy::parse(PolicyMode::Allowlist, &[upstream::NAME], &[])?;
     let terms = ProxyGrant { credentials: vec![credential], authority: Some(authority), ..ProxyGrant::from(policy) };
-    let guard = serve_with_limits(limits, doors, terms, Arc::clone(outside), Arc::new(NullObserver))?;
+    let guard = serve_with_limits(limits, sockets, terms, Arc::clone(outside), Arc::new(NullObserver))?;
     Ok((InterceptListener { door: address, ca, key }, guard))
 }
 
@@ -166,24 +167,24 @@ impl EgressResolver for UpstreamAddresses {
     }
 }
 
-/// Hears everything and writes nothing down.
+/// Receives every event and records nothing.
 #[derive(Debug)]
 struct NullObserver;
 
 impl EgressObserver for NullObserver {
-    fn observe(&self, told: EgressEvent) {
-        drop(told);
+    fn observe(&self, event: EgressEvent) {
+        drop(event);
     }
 }
 
-/// Starts this program as the proxy, and returns it with its doors.
-pub(crate) fn start(world: &UpstreamAddresses) -> ProxyBenchResult<(Child, BenchListeners)> {
+/// Starts this program as the proxy, and returns it with its listeners.
+pub(crate) fn start(addresses: &UpstreamAddresses) -> ProxyBenchResult<(Child, BenchListeners)> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg(SERVE_COMMAND).arg(serde_json::to_string(world)?).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.arg(SERVE_COMMAND).arg(serde_json::to_string(addresses)?).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn()?;
     let mut line = String::new();
-    let said = child.stdout.take().ok_or("the proxy has no mouth")?;
-    io::BufRead::read_line(&mut io::BufReader::new(said), &mut line)?;
+    let output = child.stdout.take().ok_or("the proxy has no stdout")?;
+    io::BufRead::read_line(&mut io::BufReader::new(output), &mut line)?;
     if line.is_empty() {
         child.kill()?;
         return Err(format!("the proxy does not start ({})", child.wait()?).into());
@@ -191,17 +192,17 @@ pub(crate) fn start(world: &UpstreamAddresses) -> ProxyBenchResult<(Child, Bench
     Ok((child, serde_json::from_str(&line)?))
 }
 
-/// Is the proxy, until its input ends.
-pub(crate) fn serve_until_stdin_closes(world: &str) -> ProxyBenchResult<()> {
-    let world: UpstreamAddresses = serde_json::from_str(world)?;
+/// Serves as the proxy until standard input is closed.
+pub(crate) fn serve_until_stdin_closes(addresses: &str) -> ProxyBenchResult<()> {
+    let addresses: UpstreamAddresses = serde_json::from_str(addresses)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let guards = {
         let _within = runtime.enter();
-        let (opened, guards) = open(&world)?;
+        let (opened, guards) = open(&addresses)?;
         writeln!(io::stdout(), "{}", serde_json::to_string(&opened)?)?;
         guards
     };
-    // Whoever started this holds the other end.
+    // The parent process holds the other end.
     io::stdin().read_to_end(&mut Vec::new())?;
     drop(guards);
     runtime.shutdown_background();

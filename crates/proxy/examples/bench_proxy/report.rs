@@ -1,4 +1,4 @@
-//! Figures with their targets, and how everything is shown on a terminal and as JSON.
+//! Compares figures with their targets, and prints everything for a terminal and as JSON.
 
 use std::fmt::Write as _;
 
@@ -61,7 +61,7 @@ impl ProxyBenchFigure {
     }
 }
 
-/// Who was measured.
+/// A proxy that was measured.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct MeasuredPeer {
     pub(crate) name: &'static str,
@@ -80,14 +80,14 @@ pub(crate) struct ProxyBenchReport {
 }
 
 impl ProxyBenchReport {
-    /// Holds what a way adds to the direct one, by their medians, against its target.
+    /// Checks the delay that a setup adds to the direct one, by their medians, against its target.
     pub(crate) fn check_added_delay(&mut self, group: &'static str, who: &str, most: f64) {
         let value = self.medians(group, who, DIRECT).map(|(ours, direct)| ours - direct);
         let name = format!("{group}: {who} adds, p50");
         self.figures.push(ProxyBenchFigure { name, unit: "ms", target: FigureTarget::AtMost(most), value });
     }
 
-    /// Holds how many times as much as another one a way gives against its target.
+    /// Checks the ratio of a setup's figure to another's against its target.
     pub(crate) fn check_ratio(&mut self, group: &'static str, who: &str, other: &str, least: f64) {
         let value = self.medians(group, who, other).map(|(ours, other)| ours / other);
         let name = format!("{group}: {who} / {other}");
@@ -103,7 +103,7 @@ impl ProxyBenchReport {
         Ok((median(left)?, median(right)?))
     }
 
-    /// What a series adds to the direct one of its group, where there is such a thing.
+    /// Returns what a series adds to the direct one of its group, if there is a direct one.
     pub(crate) fn added(&self, series: &SampleSeries) -> Option<(f64, f64)> {
         let direct = find(&self.series, series.group, DIRECT)?;
         if series.name == DIRECT || series.unit != "ms" {
@@ -173,7 +173,7 @@ impl ProxyBenchReport {
     }
 }
 
-/// Shows small numbers with more digits than large ones.
+/// Formats small numbers with more digits than large ones.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         small if small < 1.0 => format!("{value:.3}"),

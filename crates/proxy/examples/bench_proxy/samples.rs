@@ -1,12 +1,12 @@
-//! Samples of one thing, and what is told of them.
+//! Samples of one measurement, and their statistics.
 
 use ralph_testkit::bench::percentile;
 use serde::Serialize;
 
-/// The one that goes without any proxy; the others are held against it.
+/// The series without any proxy; the others are compared with it.
 pub(crate) const DIRECT: &str = "direct";
 
-/// What one way gave, or why it could not be tried.
+/// The samples of one setup, or why it could not be measured.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct SampleSeries {
     pub(crate) group: &'static str,
@@ -30,7 +30,7 @@ impl SampleSeries {
     }
 }
 
-/// Finds a series by what it is.
+/// Finds a series by its group and name.
 pub(crate) fn find<'a>(all: &'a [SampleSeries], group: &str, name: &str) -> Option<&'a SampleSeries> {
     all.iter().find(|series| series.group == group && series.name == name)
 }

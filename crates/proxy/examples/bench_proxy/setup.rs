@@ -1,4 +1,4 @@
-//! Who is measured, and by which ways: everybody is started here and ends with the stage.
+//! Starts everything that is measured, and stops it when the setup is dropped.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ use crate::upstream::{BenchUpstream, LOCAL, NAME};
 const PATH: &str = "/v1/messages";
 pub(crate) const MODEL: &str = "claude-sonnet-4-5";
 
-/// Somebody who may be measured, or the reason why not.
+/// A proxy that may be measured, or the reason why not.
 #[derive(Debug)]
 pub(crate) struct ProxyCandidate<T> {
     pub(crate) name: &'static str,
@@ -28,23 +28,23 @@ impl<T> ProxyCandidate<T> {
     }
 }
 
-/// Everybody, by the kind of way.
+/// All proxies, by the kind of setup.
 #[derive(Debug)]
 pub(crate) struct ProxyBenchSetup {
     pub(crate) upstream: BenchUpstream,
     /// The base URL of a provider leads to the proxy.
     pub(crate) reverse: Vec<ProxyCandidate<ClientSetup>>,
-    /// A tunnel that nobody looks into.
+    /// A tunnel without inspection.
     pub(crate) splice: Vec<ProxyCandidate<ClientSetup>>,
-    /// A tunnel that the proxy looks into.
+    /// A tunnel that the proxy inspects.
     pub(crate) intercept: Vec<ProxyCandidate<ClientSetup>>,
     /// A plain request in absolute form, without TLS anywhere.
     pub(crate) plain: Vec<ProxyCandidate<ClientSetup>>,
     pub(crate) throughput: Vec<ProxyCandidate<ClientPath>>,
-    /// Those of `reverse` whose memory is looked at, by name.
+    /// Those of `reverse` whose memory is measured, by name.
     pub(crate) running: Vec<(&'static str, ProxyProcess)>,
     pub(crate) peers: Vec<MeasuredPeer>,
-    /// The processes without a name of their own.
+    /// The other processes, which are not measured by name.
     others: Vec<ProxyProcess>,
     folder: tempfile::TempDir,
 }
@@ -64,7 +64,7 @@ impl ProxyBenchSetup {
         };
         let bare = ClientSetup { path: ClientPath::Direct(upstream.plain), tls: None, ..direct.clone() };
         let both = |way: &ClientSetup| vec![ProxyCandidate::new(DIRECT, Ok(way.clone()))];
-        let mut stage = Self {
+        let mut setup = Self {
             reverse: both(&direct),
             splice: both(&direct),
             intercept: both(&direct),
@@ -76,11 +76,11 @@ impl ProxyBenchSetup {
             others: Vec::new(),
             folder,
         };
-        stage.add_ours(&direct, &bare)?;
-        stage.add_nginx(&places, &bare);
-        stage.add_mitmproxy(&places, &direct, &bare);
-        stage.add_litellm(&places, &bare);
-        Ok(stage)
+        setup.add_ours(&direct, &bare)?;
+        setup.add_nginx(&places, &bare);
+        setup.add_mitmproxy(&places, &direct, &bare);
+        setup.add_litellm(&places, &bare);
+        Ok(setup)
     }
 
     fn add_ours(&mut self, direct: &ClientSetup, bare: &ClientSetup) -> ProxyBenchResult<()> {
@@ -140,7 +140,7 @@ impl ProxyBenchSetup {
         self.add_reverse(LITELLM, made, &way);
     }
 
-    /// Adds a proxy that stands for the provider under its own address.
+    /// Adds a proxy that serves as the provider at its own address.
     fn add_reverse(
         &mut self,
         name: &'static str,
@@ -202,7 +202,7 @@ impl ProxyBenchSetup {
         self.throughput.push(ProxyCandidate::new(MITMPROXY, hose));
     }
 
-    /// A folder for one process and everything it writes.
+    /// Creates a directory for one process and everything it writes.
     fn home(&self, name: &str) -> ProxyBenchResult<std::path::PathBuf> {
         let home = self.folder.path().join(name);
         fs::create_dir(&home)?;

@@ -1,4 +1,4 @@
-//! How many megabytes pass a tunnel in a second: an upstream pours, a client takes.
+//! Measures how many megabytes pass through a tunnel in a second: an upstream sends, a client reads.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const BLOCK: usize = 256 << 10;
 const TIMEOUT: Duration = Duration::from_mins(1);
 const PASSES: usize = 5;
 
-/// Pours, once it was asked to.
+/// Sends blocks, once the client has asked for them.
 pub(crate) async fn send_blocks(mut stream: TcpStream) {
     if stream.read_u8().await.is_err() {
         return;

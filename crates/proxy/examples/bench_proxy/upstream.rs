@@ -1,5 +1,5 @@
-//! The one upstream of everybody: answers a call of Anthropic Messages with a fixed answer or a stream whose every event
-//! says when it was sent, over TLS as providers do (HTTP/1.1 and HTTP/2), and without it.
+//! The upstream that all measurements use: answers a call of Anthropic Messages with a fixed answer or with a stream
+//! whose every event says when it was sent, over TLS as providers do (HTTP/1.1 and HTTP/2), and without it.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,10 +23,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::bench::ProxyBenchResult;
 use crate::throughput;
 
-/// What it is called by those who resolve names for themselves, and by those who do not.
+/// Its names: for proxies with a resolver of their own, and for those without.
 pub(crate) const NAME: &str = "api.test";
 pub(crate) const LOCAL: &str = "localhost";
-/// How many events a stream has, and how far apart.
+/// The number of events in a stream, and the time between them.
 pub(crate) const EVENTS: usize = 300;
 const EVENT_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -34,13 +34,13 @@ const EVENT_INTERVAL: Duration = Duration::from_millis(2);
 pub(crate) struct BenchUpstream {
     pub(crate) tls: SocketAddr,
     pub(crate) plain: SocketAddr,
-    /// Pours bytes as fast as they are taken.
+    /// Sends bytes as fast as they are read.
     pub(crate) throughput: SocketAddr,
-    /// Whom to trust to reach it.
+    /// The CA to trust for it.
     pub(crate) ca: String,
-    /// What the times of events are counted from.
+    /// The instant from which the times of events are counted.
     pub(crate) epoch: Instant,
-    /// Its threads are its own, and end with it.
+    /// Its own threads, which end with it.
     _runtime: Runtime,
 }
 
@@ -65,7 +65,7 @@ async fn listen<F: Future<Output = ()> + Send + 'static>(listener: TcpListener, 
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                // Only speed is lost without it.
+                // Failure costs only speed.
                 stream.set_nodelay(true).ok();
                 // Ends with its client, or with the runtime.
                 tokio::spawn(serve(stream));
@@ -80,7 +80,7 @@ async fn secure(stream: TcpStream, acceptor: TlsAcceptor, epoch: Instant) {
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         let service = service_fn(move |request| answer(request, epoch));
         let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-        // A client that leaves is no failure of the upstream's.
+        // A client that hangs up is not a failure of the upstream.
         serving.serve_connection(TokioIo::new(stream), service).await.ok();
     } else {
         http1(stream, epoch).await;
@@ -109,7 +109,7 @@ async fn answer(request: Request<Incoming>, epoch: Instant) -> Result<Response<B
     Ok(response)
 }
 
-/// As some write it, and as others do.
+/// In the two spellings that clients use.
 const STREAMS: &[u8] = br#""stream":true"#;
 const STREAMS_WIDE: &[u8] = br#""stream": true"#;
 
@@ -127,7 +127,7 @@ const ANSWER: &[u8] = concat!(
 )
 .as_bytes();
 
-/// A stream of events, each with the time at which it was handed over.
+/// A stream of events, each with the time at which it was sent.
 #[derive(Debug)]
 struct TimedEvents {
     epoch: Instant,

@@ -12,11 +12,11 @@ use super::proxy_credential::ProxyCredential;
 #[derive(Debug)]
 pub(crate) struct CredentialSet {
     all: Vec<Arc<ProxyCredential>>,
-    /// Those that are granted to hosts.
+    /// The credentials that are granted to hosts.
     for_hosts: Vec<Arc<ProxyCredential>>,
-    /// The real credentials in every form: they must not come back.
+    /// The real credentials in every encoding: they must not come back in an answer.
     pub(crate) secrets: ForbiddenTexts,
-    /// Their phantoms: they must not go anywhere but where they are for.
+    /// The phantoms in every encoding: they must not be sent anywhere but to their own host.
     pub(crate) phantoms: ForbiddenTexts,
 }
 
@@ -34,7 +34,7 @@ impl CredentialSet {
         }
     }
 
-    /// Returns the one credential that is granted to a host over TLS; two that claim the same host are none.
+    /// Returns the one credential that is granted to a host over TLS; if two claim the same host, none is returned.
     pub(crate) fn for_target(&self, target: &EgressTarget) -> Option<&Arc<ProxyCredential>> {
         let mut all = self.for_hosts.iter().filter(|credential| credential.is_for_host(target.host()));
         match (all.next(), all.next()) {
@@ -43,7 +43,7 @@ impl CredentialSet {
         }
     }
 
-    /// Finds a phantom in a request to a place it is not for, and returns its name.
+    /// Finds a phantom in a request to a host it is not for, and returns its name.
     pub(crate) fn find_misdirected_phantom(
         &self,
         headers: &HeaderMap,
@@ -57,7 +57,7 @@ impl CredentialSet {
         found.map(|credential| credential.name().to_owned())
     }
 
-    /// Finds the credentials whose phantoms a body holds, in whatever form.
+    /// Finds the credentials whose phantoms a body contains, in any encoding.
     pub(crate) fn with_phantom_in(&self, body: &[u8]) -> Vec<&Arc<ProxyCredential>> {
         if self.phantoms.find(body).is_none() {
             return Vec::new();

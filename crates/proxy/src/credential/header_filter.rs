@@ -1,11 +1,11 @@
-//! What is taken off a message between two connections.
+//! Removes headers that must not pass from one connection to the other.
 
 use hyper::Version;
 use hyper::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, TRANSFER_ENCODING, UPGRADE};
 
 use super::leak_scan::ForbiddenTexts;
 
-/// Headers that are about one connection, and those a proxy keeps to itself.
+/// Headers that belong to one connection, and those that a proxy keeps to itself.
 const HOP_BY_HOP_HEADERS: [HeaderName; 11] = [
     CONNECTION,
     HeaderName::from_static("expect"),
@@ -20,11 +20,11 @@ const HOP_BY_HOP_HEADERS: [HeaderName; 11] = [
     UPGRADE,
 ];
 
-/// Headers by which a server gives out credentials of its own, which must not enter the sandbox.
+/// Headers by which a server issues credentials of its own, which must not enter the sandbox.
 const SERVER_CREDENTIAL_HEADERS: [&str; 4] =
     ["authentication-info", "proxy-authentication-info", "set-cookie", "set-cookie2"];
 
-/// Headers by which a request asks for something else than its first line says, or for half an answer.
+/// Headers by which a request asks for something else than its first line says, or for a part of the answer.
 const OVERRIDE_HEADERS: [&str; 12] = [
     "x-forwarded-method",
     "x-forwarded-path",
@@ -40,7 +40,7 @@ const OVERRIDE_HEADERS: [&str; 12] = [
     "x-rewrite-url",
 ];
 
-/// Removes what would have a server do something else than what was judged, however it is spelt.
+/// Removes headers, in any spelling, that would make a server do something else than what was checked.
 pub(crate) fn remove_override_headers(headers: &mut HeaderMap) {
     let steers = |name: &&HeaderName| OVERRIDE_HEADERS.iter().any(|known| matches_header_name(name, known));
     let named: Vec<HeaderName> = headers.keys().filter(steers).cloned().collect();
@@ -49,19 +49,20 @@ pub(crate) fn remove_override_headers(headers: &mut HeaderMap) {
     }
 }
 
-/// Says whether an answer came in an encoding in which it can be neither metered nor looked through.
+/// Says whether an answer has a content encoding in which it can be neither metered nor inspected.
 pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
     headers.get_all(CONTENT_ENCODING).iter().any(|coding| coding != "identity")
 }
 
-/// Says whether a server could read a header by this name, which is written with dashes.
+/// Says whether a server could read a header as this name, which is written with dashes.
 pub(crate) fn matches_header_name(name: &HeaderName, known: &str) -> bool {
     let dashes = |byte: u8| if matches!(byte, b'_' | b'.') { b'-' } else { byte };
     name.as_str().len() == known.len() && name.as_str().bytes().map(dashes).eq(known.bytes())
 }
 
-/// What a call of a model may say beside its body: what the providers' own libraries and known agents send. A gateway
-/// may be told by other headers to send the call, and the key with it, somewhere else; a provider, who pays for it.
+/// The headers that a model call may have beside its body: those that the providers' own libraries and known agents
+/// send. Other headers can make a gateway send the call, and the key with it, somewhere else, or tell a provider
+/// which account pays.
 const CALL_HEADERS: [&str; 19] = [
     "accept",
     "accept-language",
@@ -85,7 +86,7 @@ const CALL_HEADERS: [&str; 19] = [
 ];
 const CALL_HEADER_PREFIXES: [&str; 3] = ["x-claude-code-", "x-codex-", "x-stainless-"];
 
-/// Leaves only what a call of a model may say; `authorization` is ours by then.
+/// Keeps only the headers that a model call may have; `authorization` is the proxy's own by then.
 pub(crate) fn retain_call_headers(headers: &mut HeaderMap) {
     let known = |name: &str| {
         name == "authorization"
@@ -98,7 +99,7 @@ pub(crate) fn retain_call_headers(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes what belongs to the connection the message came by, and not to the message.
+/// Removes headers that belong to the connection by which the message came, not to the message.
 pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -107,7 +108,7 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
-    // A message may not use this to lose what it is judged by.
+    // A message must not use this to remove the headers by which it is checked.
     let kept = ["host", "content-length"];
     let ours: Vec<HeaderName> = headers.keys().filter(|name| HOP_BY_HOP_HEADERS.contains(name)).cloned().collect();
     for name in named.iter().filter(|name| !kept.contains(&name.as_str())).chain(&ours) {
@@ -115,7 +116,7 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Cleans an answer that a credential was lent for.
+/// Filters an answer to a request into which a credential was injected.
 pub(crate) fn filter_credentialed_response(headers: &mut HeaderMap, version: Version) {
     filter_response(headers, version);
     for name in SERVER_CREDENTIAL_HEADERS {
@@ -123,16 +124,16 @@ pub(crate) fn filter_credentialed_response(headers: &mut HeaderMap, version: Ver
     }
 }
 
-/// Cleans an answer.
+/// Filters an answer.
 pub(crate) fn filter_response(headers: &mut HeaderMap, version: Version) {
     if version != Version::HTTP_2 && headers.contains_key(TRANSFER_ENCODING) {
-        // The chunks are ours to count now; a length beside them was never true.
+        // The proxy decodes the chunks itself; a length beside them was never valid.
         headers.remove(CONTENT_LENGTH);
     }
     remove_hop_by_hop(headers);
 }
 
-/// Finds a text that must not pass in the headers of an answer, in their values or their names, and returns its name.
+/// Finds a forbidden text in the headers of an answer, in values or names, and returns its name.
 pub(crate) fn find_leak<'f>(headers: &HeaderMap, forbidden: &'f ForbiddenTexts) -> Option<&'f str> {
     if forbidden.is_empty() {
         return None;
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_headers_stay() {
+    fn hop_by_hop_headers_are_removed() {
         let mut headers = headers(&[
             ("connection", "X-One, close"),
             ("connection", "x-two, Host, content-length"),
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_says_what_is_known() {
+    fn only_known_call_headers_pass() {
         let mut headers = headers(&[
             ("x-portkey-custom-host", "https://evil.test"),
             ("x-litellm-timeout", "1"),
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_give_nothing_away() {
+    fn credentials_in_answer_headers_are_removed_or_found() {
         let mut both =
             headers(&[("set-cookie", "a=b"), ("content-length", "5"), ("transfer-encoding", "chunked"), ("x", "1")]);
         filter_credentialed_response(&mut both, Version::HTTP_11);
@@ -228,7 +229,7 @@ mod tests {
         let forbidden = ForbiddenTexts::new([("real-key".to_owned(), "KEY".to_owned())]);
         assert_eq!(find_leak(&headers(&[("x", "a real-key b")]), &forbidden), Some("KEY"));
         assert_eq!(find_leak(&headers(&[("x", "a key b")]), &forbidden), None);
-        // The name of a header has no capitals, whatever it had when it came.
+        // Header names arrive in small letters, whatever they were before.
         let capitals = ForbiddenTexts::new([("Real-KEY".to_owned(), "KEY".to_owned())]);
         assert_eq!(find_leak(&headers(&[("x-real-key", "a")]), &capitals), Some("KEY"));
         assert_eq!(find_leak(&headers(&[("x-key", "a")]), &capitals), None);

@@ -1,4 +1,4 @@
-//! Looks for texts that must not pass in a stream that passes, holding back no more than could be the beginning of one.
+//! Scans a stream for forbidden texts, holding back no more than what could be the beginning of one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use aho_corasick::AhoCorasick;
 use bytes::{Bytes, BytesMut};
 
-/// Texts that must not pass, each with the name of what it is. Clones share them.
+/// Forbidden texts, each with the name of its credential. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct ForbiddenTexts(Option<Arc<ForbiddenMatcher>>);
 
 struct ForbiddenMatcher {
     texts: Vec<(Vec<u8>, String)>,
-    /// All texts at once, as they are and without capitals.
+    /// Matches all texts at once, as written and in small letters.
     plain: AhoCorasick,
     lowercase: AhoCorasick,
-    /// The bytes that a text begins with.
+    /// The bytes with which a text begins.
     first: [bool; 256],
     longest: usize,
 }
@@ -27,7 +27,7 @@ impl fmt::Debug for ForbiddenTexts {
 }
 
 impl ForbiddenMatcher {
-    /// `None` when there are none.
+    /// Returns the matchers; `None` if there are no texts.
     fn new(texts: Vec<(Vec<u8>, String)>) -> Option<Self> {
         let longest = texts.iter().map(|(text, _)| text.len()).max()?;
         let all = |text: fn(&[u8]) -> Vec<u8>| {
@@ -79,7 +79,7 @@ impl ForbiddenTexts {
         known.plain.find(bytes).and_then(|found| known.name(found.pattern().as_usize()))
     }
 
-    /// Finds one of the texts where capitals were lost, as they are in the name of a header.
+    /// Finds one of the texts where capitals were lost, as in the name of a header.
     pub(crate) fn find_lowercase(&self, small: &str) -> Option<&str> {
         let known = self.0.as_ref()?;
         known.lowercase.find(small.as_bytes()).and_then(|found| known.name(found.pattern().as_usize()))
@@ -90,11 +90,11 @@ impl ForbiddenTexts {
     }
 }
 
-/// A text that must not pass was about to: its name.
+/// A forbidden text was found in a stream: its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ForbiddenMatch(pub(crate) String);
 
-/// A stream on its way.
+/// The scan of one stream.
 #[derive(Debug)]
 pub(crate) struct LeakScanner {
     forbidden: ForbiddenTexts,
@@ -106,7 +106,7 @@ impl LeakScanner {
         Self { forbidden, held: BytesMut::new() }
     }
 
-    /// Takes a piece and returns what may pass now.
+    /// Takes a piece and returns the bytes that may be passed on now.
     pub(crate) fn pass(&mut self, piece: Bytes) -> Result<Bytes, ForbiddenMatch> {
         if self.forbidden.is_empty() {
             return Ok(piece);
@@ -130,7 +130,7 @@ impl LeakScanner {
         self.held.is_empty()
     }
 
-    /// Returns what was held back, at the end of the stream.
+    /// Returns the bytes that were held back, at the end of the stream.
     pub(crate) fn finish(&mut self) -> Bytes {
         self.held.split().freeze()
     }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_beginning_is_held_back() {
+    fn only_a_possible_match_is_held_back() {
         let secret = &["secret"][..];
         for (pieces, want) in [
             (&["data: x\n\n"][..], Ok(vec!["data: x\n\n", ""])),
@@ -173,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_text_never_passes_and_nothing_else_is_lost(
+        fn a_forbidden_text_never_passes_and_nothing_else_is_lost(
             pieces in proptest::collection::vec("[ab]{0,6}", 0..8),
             texts in proptest::collection::vec("[ab]{1,5}", 0..3),
         ) {

@@ -1,4 +1,4 @@
-//! Grants credentials: real ones are injected on the way out, sandboxes hold phantoms, and neither may leak.
+//! Grants credentials: the proxy injects the real ones, sandboxes hold phantoms, and neither may leak.
 
 pub(crate) mod header_filter;
 pub(crate) mod leak_scan;

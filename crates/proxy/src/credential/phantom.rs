@@ -1,20 +1,20 @@
-//! Stand-ins for credentials: shaped like the real one, random, and worth nothing anywhere but at our own door.
+//! Makes phantoms of credentials: random, shaped like the real one, and worth nothing except at ralph's own proxy.
 //!
-//! Programs look at the shape of their keys before they use them, so a stand-in keeps the prefix, the length and the
-//! kind of each character. Everything else of it is random: at least 128 bits. Only what is too short for that is made
-//! longer.
+//! Programs check the shape of their keys before they use them, so a phantom keeps the prefix, the length and the
+//! class of each character. Everything else in it is random: at least 128 bits. A credential that is too short for
+//! that gets a longer phantom.
 
 use std::fmt;
 
 use ralph_core::redact::ISSUER_PREFIXES;
 
-/// What nobody guesses, in thousandths of a bit.
+/// The entropy that a phantom must have, in thousandths of a bit.
 const MIN_ENTROPY: usize = 128_000;
-/// Even nothing at all is long enough after so many characters were added.
+/// The most characters that are added: enough even for an empty credential.
 const MAX_PADDING: usize = MIN_ENTROPY.div_ceil(LOWER.entropy);
 
-/// Characters of a kind, and how hard one is to guess that a random byte chose, in thousandths of a bit and rounded down:
-/// 256 is no multiple of most numbers, so some come up a little more often.
+/// A class of characters, and the entropy of one that a random byte selects, in thousandths of a bit and rounded
+/// down: 256 is not a multiple of most sizes, so some characters come up slightly more often.
 #[derive(Debug)]
 struct PhantomAlphabet {
     characters: &'static [u8],
@@ -34,37 +34,37 @@ const UPPER_DIGIT: PhantomAlphabet =
 const ANY: PhantomAlphabet =
     PhantomAlphabet { characters: b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", entropy: 5_678 };
 
-/// A stand-in for one credential in one sandbox.
+/// A phantom of one credential in one sandbox.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PhantomCredential(String);
 
-// It opens nothing, but a log is no place for it: whoever sees it could ask why it was there.
+// It is worth nothing, but it does not belong in a log: a reader would have to ask why it was there.
 impl fmt::Debug for PhantomCredential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PhantomCredential(…)")
     }
 }
 
-/// The machine gave no random bytes.
+/// The system provided no random bytes.
 #[derive(Debug, thiserror::Error)]
-#[error("the system has no random bytes to give")]
+#[error("the system provided no random bytes")]
 pub struct RandomSourceError;
 
 impl PhantomCredential {
-    /// Makes a stand-in for a credential.
+    /// Makes a phantom of a credential.
     pub fn shaped_like(real: &str) -> Result<Self, RandomSourceError> {
         let mut random = vec![0; real.len() + MAX_PADDING];
         getrandom::fill(&mut random).map_err(|_| RandomSourceError)?;
         Ok(Self(shape(real.trim(), &random)))
     }
 
-    /// Returns what goes into the sandbox.
+    /// Returns the text that goes into the sandbox.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Replaces every character behind the prefix by a random one of its kind, and adds some where there are too few.
+/// Replaces every character after the prefix by a random one of its class, and adds some if there are too few.
 fn shape(real: &str, random: &[u8]) -> String {
     let prefix = ISSUER_PREFIXES.iter().find(|prefix| real.starts_with(**prefix)).copied().unwrap_or("");
     let rest = real.get(prefix.len()..).unwrap_or("");
@@ -88,10 +88,10 @@ fn shape(real: &str, random: &[u8]) -> String {
     prefix.chars().chain(chosen).collect()
 }
 
-/// What stands in one place of a stand-in.
+/// One position of a phantom.
 #[derive(Debug, Clone, Copy)]
 enum PhantomChar {
-    /// Signs hold the shape.
+    /// Separators are kept, since they make the shape.
     Separator(char),
     Random(&'static PhantomAlphabet),
 }
@@ -104,7 +104,7 @@ fn entropy(plan: &[PhantomChar]) -> usize {
     worths.sum()
 }
 
-/// Chooses an alphabet for each character by itself and the piece between signs that it stands in.
+/// Chooses an alphabet for each character, from the character and the segment between separators that it is in.
 fn plan_chars(text: &str, alphabet: impl Fn(char, &str) -> &'static PhantomAlphabet) -> Vec<PhantomChar> {
     let hexadecimal = is_hexadecimal(text);
     let mut plan = Vec::new();
@@ -117,7 +117,7 @@ fn plan_chars(text: &str, alphabet: impl Fn(char, &str) -> &'static PhantomAlpha
     plan
 }
 
-/// The closest likeness: each character keeps its kind. What cannot stand in a header becomes a letter.
+/// Returns the closest alphabet: each character keeps its class. What cannot be sent in a header becomes a letter.
 fn narrow_alphabet(c: char, _: &str) -> &'static PhantomAlphabet {
     match c {
         'A'..='Z' => &UPPER,
@@ -126,7 +126,7 @@ fn narrow_alphabet(c: char, _: &str) -> &'static PhantomAlphabet {
     }
 }
 
-/// The likeness that is harder to guess: each may be of any kind that its piece has.
+/// Returns the alphabet with more entropy: each character may be of any class that its segment has.
 fn wide_alphabet(piece: &str) -> &'static PhantomAlphabet {
     let upper = piece.contains(|c: char| c.is_ascii_uppercase());
     let digit = piece.contains(|c: char| c.is_ascii_digit());
@@ -146,7 +146,8 @@ fn is_separator(c: char) -> bool {
     matches!(c, '-' | '_' | '.' | '~' | '+' | '/' | '=')
 }
 
-/// Says whether all letters are hexadecimal digits and there are both: then any digit may stand in any place.
+/// Says whether all letters are hexadecimal digits and the text has both letters and digits: then any hexadecimal
+/// digit may be used in any position.
 fn is_hexadecimal(text: &str) -> bool {
     let mut characters = text.chars().filter(|c| !is_separator(*c));
     characters.clone().all(|c| matches!(c, '0'..='9' | 'a'..='f'))
@@ -160,9 +161,9 @@ mod tests {
 
     use super::*;
 
-    /// What the issuers themselves say their credentials look like.
+    /// Checks the shapes that the issuers document for their credentials.
     #[test]
-    fn shapes() {
+    fn phantoms_keep_the_shape_of_known_credentials() {
         let random: Vec<u8> = (0..=255).collect();
         let anthropic = format!("sk-ant-api03-{}AA", "aB3-_".repeat(18));
         let openrouter = format!("sk-or-v1-{}", "0f".repeat(32));
@@ -172,14 +173,14 @@ mod tests {
             ("ghp_0123456789abcdefghijklmnopqrstuvwxyz", "ghp_", 40, "ld"),
             ("ghp_q8Wz7Xv6Cu5Tb4Sn3Rm2Pl1Kk0Jj9Ii8Hh7G", "ghp_", 40, "lud"),
             ("AIzaSyD3X4mpl3K3yQ8Wz7Xv6Cu5Tb4Sn3Rm2Pl", "AIza", 39, "lud"),
-            // With so many digits only the mixture of all kinds is enough.
+            // With so many digits, only the mixture of all classes has enough entropy.
             ("npm_0123456789012345678901234567abAB", "npm_", 36, "lud"),
             ("q8Wz7Xv6Cu5Tb4Sn3Rm2a-1234567", "", 29, "lud-"),
-            // 32 hexadecimal digits are 128 bits, in one piece or in several.
+            // 32 hexadecimal digits are 128 bits, in one segment or in several.
             ("0123456789abcdef0123456789abcdef", "", 32, "h"),
             ("123e4567-e89b-12d3-a456-426614174000", "", 36, "h-"),
             ("xoxb-123456789012-1234567890123-AbCdEfGhIjKlMnOpQrStUvWx", "xoxb-", 56, "lud-"),
-            // Too short for 128 bits, so it grows.
+            // Too short for 128 bits, so the phantom is longer.
             ("glpat-q8Wz7Xv6Cu5Tb4Sn3Rm2", "glpat-", 36, "lud"),
             ("0123456789abcdef0123456789abcde", "", 32, "hl"),
             ("01234567890123456789012345678901234567", "", 39, "ld"),
@@ -203,19 +204,19 @@ mod tests {
         }
     }
 
-    /// No alphabet is thought to be worth more than it is.
+    /// No alphabet is credited with more entropy than it has.
     #[test]
-    fn entropies() {
+    fn entropies_are_not_overestimated() {
         for alphabet in [LOWER, UPPER, DIGIT, HEX, LETTER, LOWER_DIGIT, UPPER_DIGIT, ANY] {
             let most = 256_usize.div_ceil(alphabet.characters.len());
             let bits = (256.0 / f64::from(u32::try_from(most).unwrap())).log2();
-            let told = f64::from(u32::try_from(alphabet.entropy).unwrap()) / 1000.0;
-            assert!(told <= bits && bits - told < 0.001, "{told} {bits}");
+            let declared = f64::from(u32::try_from(alphabet.entropy).unwrap()) / 1000.0;
+            assert!(declared <= bits && bits - declared < 0.001, "{declared} {bits}");
         }
     }
 
     #[test]
-    fn no_two_are_alike() {
+    fn phantoms_differ() {
         let one = PhantomCredential::shaped_like("ghp_0123456789abcdefghijklmnopqrstuvwxyz").unwrap();
         let two = PhantomCredential::shaped_like("ghp_0123456789abcdefghijklmnopqrstuvwxyz").unwrap();
         assert_ne!(one, two);
@@ -224,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_of_the_real_one_is_left(real in "[A-Za-z0-9]{24,60}") {
+        fn a_phantom_keeps_no_part_of_the_real_credential(real in "[A-Za-z0-9]{24,60}") {
             let made = PhantomCredential::shaped_like(&real).unwrap();
             for at in 0..real.len() - 12 {
                 prop_assert!(!made.as_str().contains(&real[at..at + 12]));

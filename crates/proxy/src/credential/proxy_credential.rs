@@ -1,8 +1,9 @@
-//! A credential that is lent at the door: the sandbox holds a stand-in, and the real one is put in its place outside.
+//! Defines a credential that the proxy injects: the sandbox holds a phantom, and the proxy replaces it with the real
+//! one.
 //!
-//! What a client sends by way of credentials never passes as it is. A stand-in passes as the real one to the host it is
-//! for; anything else that looks like a credential is taken off where we lend one, and a stand-in on its way to another
-//! host is an alarm.
+//! Credentials that a client sends never pass unchanged. A phantom is replaced by the real credential on its way to
+//! its own host; anything else that looks like a credential is removed from a request into which one is injected, and
+//! a phantom on its way to another host raises an alarm.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,28 +18,28 @@ use ralph_core::secret::Secret;
 use super::header_filter;
 use super::phantom::{PhantomCredential, RandomSourceError};
 
-/// Where in a request a credential stands.
+/// The part of a request that carries a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CredentialPlacement {
     /// `Authorization: Bearer …`
     Bearer,
     /// `Authorization: Basic …`, as the password; git does this.
     Basic,
-    /// In the header in which the client sent the stand-in, with the words before it; as the password of a `Basic` value
-    /// where it was sent so; else `Bearer`.
+    /// The header in which the client sent the phantom, with the text before it; as the password of a `Basic` value
+    /// if it was sent so; otherwise `Bearer`.
     AsSent,
     /// A header of its own, such as `x-api-key`.
     Header(HeaderName),
 }
 
 impl CredentialPlacement {
-    /// A header of its own, by its name in small letters.
+    /// Returns the placement in a header of its own, by its name in small letters.
     pub fn header(name: &'static str) -> Self {
         Self::Header(HeaderName::from_static(name))
     }
 }
 
-/// Headers that carry credentials, in the spelling that all others are brought to.
+/// Headers that carry credentials, in the spelling to which all others are normalized.
 const CREDENTIAL_HEADERS: [&str; 12] = [
     "api-key",
     "authentication",
@@ -59,15 +60,15 @@ pub struct ProxyCredential {
     name: String,
     secret: Secret,
     phantom: PhantomCredential,
-    /// As it would stand in the name of a header, which has lost its capitals.
+    /// The phantom as it would appear in the name of a header, in small letters.
     phantom_lowercase: String,
     place: CredentialPlacement,
     /// The hosts it is for; a route needs none.
     hosts: Vec<String>,
-    /// Values that have to stand in a list header beside it.
+    /// A value that has to be in a list header beside it.
     extra_list_value: Option<(HeaderName, &'static str)>,
     revoked: AtomicBool,
-    /// Its stand-in was seen where it need not be, which is told once.
+    /// Whether its phantom was seen where it is not needed, which is reported once.
     misuse_reported: AtomicBool,
 }
 
@@ -82,14 +83,14 @@ impl fmt::Debug for ProxyCredential {
     }
 }
 
-/// Why a credential cannot be lent.
+/// Why a credential cannot be granted.
 #[derive(Debug, thiserror::Error)]
 pub enum BadCredential {
     #[error(transparent)]
     Random(#[from] RandomSourceError),
-    #[error("credential `{name}` is empty or holds a character that no header can")]
+    #[error("credential `{name}` is empty or contains a character that is not allowed in a header")]
     Unsendable { name: String },
-    #[error("credential `{name}` names a host that is none")]
+    #[error("credential `{name}` names an invalid host")]
     Host { name: String, source: BadHost },
 }
 
@@ -116,7 +117,7 @@ impl ProxyCredential {
         })
     }
 
-    /// Binds it to hosts, where it is put in over verified TLS.
+    /// Binds the credential to hosts, to which it is sent over verified TLS.
     pub fn for_hosts<S: AsRef<str>>(mut self, hosts: impl IntoIterator<Item = S>) -> Result<Self, BadCredential> {
         for host in hosts {
             let host = canonical_host(host.as_ref())
@@ -126,7 +127,7 @@ impl ProxyCredential {
         Ok(self)
     }
 
-    /// Adds what Anthropic wants to see beside the token of a subscription.
+    /// Adds the header that Anthropic requires beside the token of a subscription.
     #[must_use]
     pub fn for_subscription(mut self) -> Self {
         self.extra_list_value = Some((HeaderName::from_static("anthropic-beta"), "oauth-2025-04-20"));
@@ -137,12 +138,12 @@ impl ProxyCredential {
         &self.name
     }
 
-    /// Returns what goes into the sandbox in its place.
+    /// Returns the phantom that goes into the sandbox.
     pub fn phantom(&self) -> &str {
         self.phantom.as_str()
     }
 
-    /// Makes the stand-in worthless from now on.
+    /// Makes the phantom worthless from now on.
     pub fn revoke(&self) {
         self.revoked.store(true, Ordering::Relaxed);
     }
@@ -151,7 +152,7 @@ impl ProxyCredential {
         self.revoked.load(Ordering::Relaxed)
     }
 
-    /// Says whether this is the first time that its stand-in was seen where it need not be.
+    /// Says whether this is the first time that its phantom was seen where it is not needed.
     pub(crate) fn is_first_misuse(&self) -> bool {
         !self.misuse_reported.swap(true, Ordering::Relaxed)
     }
@@ -160,27 +161,28 @@ impl ProxyCredential {
         self.hosts.iter().any(|known| known == host)
     }
 
-    /// Every way the real one could be written on its way back.
+    /// Returns every encoding in which the real credential could come back.
     pub(crate) fn secret_encodings(&self) -> impl Iterator<Item = (String, String)> {
         encodings(self.secret.expose()).into_iter().map(|form| (form, self.name.clone()))
     }
 
-    /// Every way the stand-in could be written on its way out.
+    /// Returns every encoding in which the phantom could be sent out.
     pub(crate) fn phantom_encodings(&self) -> impl Iterator<Item = (String, String)> {
         encodings(self.phantom.as_str()).into_iter().map(|form| (form, self.name.clone()))
     }
 
-    /// Says whether the stand-in is one of the credentials a request carries, in whatever header and way.
+    /// Says whether a request carries the phantom as a credential, in any header and form.
     pub(crate) fn phantom_in_headers(&self, headers: &HeaderMap) -> bool {
         headers.iter().filter(|(name, _)| self.may_inject_into(name)).any(|(_, value)| self.phantom_in_value(value))
     }
 
-    /// Says whether the real one may be put into a header. Elsewhere a server may keep what it is told, for others to see.
+    /// Says whether the real credential may be put into a header. A server may store other headers and show them to
+    /// others.
     fn may_inject_into(&self, name: &HeaderName) -> bool {
         is_credential_header(name) || (self.place == CredentialPlacement::AsSent && is_credential_name(name.as_str()))
     }
 
-    /// Finds the header in which the stand-in was sent, with nothing after it, and what stands before it there.
+    /// Finds the header whose value ends with the phantom, and the text before it.
     fn find_sent_header(&self, headers: &HeaderMap) -> Option<(HeaderName, String)> {
         let plain = |(name, value): (&HeaderName, &HeaderValue)| {
             let before = value.to_str().ok()?.strip_suffix(self.phantom.as_str())?;
@@ -192,13 +194,13 @@ impl ProxyCredential {
         usual.into_iter().chain(headers.iter().filter(|(name, _)| self.may_inject_into(name))).find_map(plain)
     }
 
-    /// Says whether the stand-in stands anywhere in a text, plainly or as the user or password of a `Basic` value.
+    /// Says whether a value contains the phantom, plainly or as the user or password of a `Basic` value.
     pub(crate) fn phantom_in_value(&self, value: &HeaderValue) -> bool {
         let phantom = self.phantom.as_str();
         if value.len() < phantom.len() {
             return false;
         }
-        // A byte that is no text beside it must not hide it.
+        // A byte beside it that is not text must not hide it.
         let text = String::from_utf8_lossy(value.as_bytes());
         text.contains(phantom) || parse_basic(&text).is_some_and(|(user, word)| user == phantom || word == phantom)
     }
@@ -207,7 +209,7 @@ impl ProxyCredential {
         text.contains(self.phantom.as_str())
     }
 
-    /// Takes off every header that holds the stand-in, and says whether there was one.
+    /// Removes every header that contains the phantom, and says whether there was one.
     pub(crate) fn remove_phantom(&self, headers: &mut HeaderMap) -> bool {
         let holds = |(name, value): &(&HeaderName, &HeaderValue)| {
             self.phantom_in_value(value) || name.as_str().contains(&self.phantom_lowercase)
@@ -219,7 +221,7 @@ impl ProxyCredential {
         !named.is_empty()
     }
 
-    /// Takes every credential off a request and puts the real one where it belongs.
+    /// Removes every credential from a request and inserts the real one in its place.
     pub(crate) fn inject(&self, headers: &mut HeaderMap) {
         let user = headers.get(AUTHORIZATION).and_then(|value| parse_basic(value.to_str().ok()?)).map(|(user, _)| user);
         let sent = if self.place == CredentialPlacement::AsSent { self.find_sent_header(headers) } else { None };
@@ -241,7 +243,7 @@ impl ProxyCredential {
         }
     }
 
-    /// Returns the header of a place and what it holds.
+    /// Returns the header for a placement and its value.
     fn default_header(&self, place: &CredentialPlacement, user: Option<String>) -> (HeaderName, String) {
         match place {
             CredentialPlacement::Bearer | CredentialPlacement::AsSent => {
@@ -257,8 +259,8 @@ impl ProxyCredential {
     }
 }
 
-/// Says whether a header is meant for a credential by its name, as `circle-token` and `dd-api-key` are. Many keys are none:
-/// `idempotency-key`, and what a store keeps beside an object, `x-amz-meta-token`.
+/// Says whether the name of a header marks it as a credential, as with `circle-token` and `dd-api-key`. Many names
+/// with `key` or `token` do not: `idempotency-key`, or `x-amz-meta-token`, which a store keeps beside an object.
 fn is_credential_name(name: &str) -> bool {
     let mut words = name.rsplit(['-', '_', '.']);
     let (last, before) = (words.next().unwrap_or(name), words.next().unwrap_or(""));
@@ -282,7 +284,7 @@ fn add_to_list(headers: &mut HeaderMap, name: &HeaderName, wanted: &'static str)
     }
 }
 
-/// Takes off every header that carries a credential, however it is spelt.
+/// Removes every header that carries a credential, in any spelling.
 pub(crate) fn strip_credentials(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers.keys().filter(|name| is_credential_header(name)).cloned().collect();
     for name in named {
@@ -290,7 +292,7 @@ pub(crate) fn strip_credentials(headers: &mut HeaderMap) {
     }
 }
 
-/// Servers read `X_Api_Key` and `x.api.key` as `x-api-key`.
+/// Says whether a header carries a credential. Servers read `X_Api_Key` and `x.api.key` as `x-api-key`.
 fn is_credential_header(name: &HeaderName) -> bool {
     CREDENTIAL_HEADERS.iter().any(|carrier| header_filter::matches_header_name(name, carrier))
 }
@@ -329,8 +331,8 @@ mod tests {
     }
 
     #[test]
-    fn places() {
-        let lent = |place, sent: &dyn Fn(&str) -> Vec<(&'static str, String)>| {
+    fn each_placement_injects_into_its_header() {
+        let injected = |place, sent: &dyn Fn(&str) -> Vec<(&'static str, String)>| {
             let credential = ProxyCredential::new("PAT", &Secret::new(format!("{REAL}\n")), place).unwrap();
             let sent = sent(credential.phantom());
             let pairs: Vec<(&str, &str)> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -341,9 +343,12 @@ mod tests {
             shown(&headers)
         };
         let bearer = |phantom: &str| vec![("authorization", format!("Bearer {phantom}")), ("accept", "x".to_owned())];
-        assert_eq!(lent(CredentialPlacement::Bearer, &bearer), ["accept: x", &format!("authorization: Bearer {REAL}")]);
+        assert_eq!(
+            injected(CredentialPlacement::Bearer, &bearer),
+            ["accept: x", &format!("authorization: Bearer {REAL}")]
+        );
         let key = HeaderName::from_static("x-api-key");
-        // What a client sends in another place goes to the right one; what it smuggles beside it goes nowhere.
+        // A phantom sent in another header is injected in the right one; what is smuggled beside it is removed.
         let both = |phantom: &str| {
             vec![
                 ("authorization", format!("Bearer {phantom}")),
@@ -351,22 +356,25 @@ mod tests {
                 ("cookie", "a=b".to_owned()),
             ]
         };
-        assert_eq!(lent(CredentialPlacement::Header(key), &both), [format!("x-api-key: {REAL}")]);
+        assert_eq!(injected(CredentialPlacement::Header(key), &both), [format!("x-api-key: {REAL}")]);
         let git = |phantom: &str| vec![("authorization", format!("Basic {}", BASE64.encode(format!("me:{phantom}"))))];
         let want = format!("authorization: Basic {}", BASE64.encode(format!("me:{REAL}")));
-        assert_eq!(lent(CredentialPlacement::Basic, &git), [want]);
-        assert_eq!(lent(CredentialPlacement::AsSent, &bearer), ["accept: x", &format!("authorization: Bearer {REAL}")]);
+        assert_eq!(injected(CredentialPlacement::Basic, &git), [want]);
         assert_eq!(
-            lent(CredentialPlacement::AsSent, &git),
+            injected(CredentialPlacement::AsSent, &bearer),
+            ["accept: x", &format!("authorization: Bearer {REAL}")]
+        );
+        assert_eq!(
+            injected(CredentialPlacement::AsSent, &git),
             [format!("authorization: Basic {}", BASE64.encode(format!("me:{REAL}")))]
         );
         let user = |phantom: &str| vec![("authorization", format!("basic {}", BASE64.encode(format!("{phantom}:"))))];
         let want = format!("authorization: Basic {}", BASE64.encode(format!("x-access-token:{REAL}")));
-        assert_eq!(lent(CredentialPlacement::Basic, &user), [want]);
+        assert_eq!(injected(CredentialPlacement::Basic, &user), [want]);
     }
 
     #[test]
-    fn as_it_was_sent() {
+    fn the_real_credential_replaces_the_phantom_as_it_was_sent() {
         #[track_caller]
         fn check(sent: &[(&str, &str)], want: Option<&[(&str, &str)]>) {
             let credential = ProxyCredential::new("PAT", &Secret::new(REAL), CredentialPlacement::AsSent).unwrap();
@@ -407,12 +415,12 @@ mod tests {
         ] {
             check(&[sent, ("accept", "x")], Some(&[sent, ("accept", "x")]));
         }
-        // Where there are two, one is enough; whatever else looks like a credential goes.
+        // If it is sent twice, one header is enough; everything else that looks like a credential is removed.
         check(&[("x-api-key", "*"), ("authorization", "Bearer *")], Some(&[("authorization", "Bearer *")]));
         check(&[("x-api-key", "*"), ("authorization", "Bearer own")], Some(&[("x-api-key", "*")]));
-        // Something stands behind it: it goes where most look for it.
+        // Text follows it: it is injected where most servers look for it.
         check(&[("cookie", "a=*; b=c")], Some(&[("authorization", "Bearer *")]));
-        // What a server may show to others, or take for something else.
+        // Headers that a server may show to others, or read as something else.
         for name in [
             "x-amz-meta-key",
             "x-goog-meta-token",
@@ -427,18 +435,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_beside_it_hides_it() {
+    fn text_beside_a_phantom_does_not_hide_it() {
         let credential = ProxyCredential::new("T", &Secret::new(REAL), CredentialPlacement::Bearer).unwrap();
-        let held = |bytes: &[u8]| credential.phantom_in_value(&HeaderValue::from_bytes(bytes).unwrap());
+        let is_found = |bytes: &[u8]| credential.phantom_in_value(&HeaderValue::from_bytes(bytes).unwrap());
         let phantom = credential.phantom().as_bytes();
-        assert!(held(phantom));
-        assert!(held(&[b"a ", phantom, b"\xff"].concat()));
-        assert!(!held(&phantom[1..]));
-        assert!(!held(b""));
+        assert!(is_found(phantom));
+        assert!(is_found(&[b"a ", phantom, b"\xff"].concat()));
+        assert!(!is_found(&phantom[1..]));
+        assert!(!is_found(b""));
     }
 
     #[test]
-    fn a_subscription_says_so() {
+    fn a_subscription_adds_its_beta_header() {
         for (sent, want) in [
             (&[][..], "oauth-2025-04-20"),
             (&[("anthropic-beta", "a, b")], "a, b,oauth-2025-04-20"),
@@ -453,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused() {
+    fn credentials_that_cannot_be_sent_are_refused() {
         for bad in ["", " \n", "a\nb"] {
             assert!(ProxyCredential::new("X", &Secret::new(bad), CredentialPlacement::Bearer).is_err(), "{bad:?}");
         }
@@ -463,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn the_real_one_is_found_in_every_form() {
+    fn the_real_credential_is_found_in_every_encoding() {
         let credential = ProxyCredential::new("X", &Secret::new(REAL), CredentialPlacement::Bearer).unwrap();
         let forbidden = ForbiddenTexts::new(credential.secret_encodings());
         assert_eq!(forbidden.find(format!("x{REAL}y").as_bytes()), Some("X"));

@@ -1,4 +1,4 @@
-//! The answer to one DNS message. Nothing here waits and nothing is asked of anybody.
+//! Answers one DNS message, without waiting and without asking any other server.
 
 use ralph_core::egress::EgressTarget;
 use ralph_core::policy::canonical_host;
@@ -9,14 +9,14 @@ use crate::observer::{DecisionReason, EgressEntry};
 
 /// Answers a message; `None` if it must not be answered.
 ///
-/// A name that is not allowed does not exist: a refusal would make resolvers ask again and again.
+/// A name that is not allowed is reported as nonexistent: a refusal would make resolvers ask again and again.
 pub(super) fn answer(context: &ConnectionContext, message: &[u8]) -> Option<Vec<u8>> {
     let question = match packet::parse(message) {
         DnsMessage::Question(question) => question,
         DnsMessage::Invalid(code) => {
             let why = match code {
                 DnsResponseCode::NotImplemented => "only A and AAAA questions are answered",
-                _ => "it is not one question",
+                _ => "it is not exactly one question",
             };
             context.report_refused_text(EgressEntry::Dns, "", 0, &DecisionReason::Malformed(why));
             return Some(packet::response(message, code));
@@ -28,16 +28,16 @@ pub(super) fn answer(context: &ConnectionContext, message: &[u8]) -> Option<Vec<
             EgressEntry::Dns,
             "",
             0,
-            &DecisionReason::Malformed("the name has a byte that no host name has"),
+            &DecisionReason::Malformed("the name has a byte that is not allowed in a host name"),
         );
         return Some(packet::response(message, DnsResponseCode::NoSuchName));
     };
-    // An address is nobody's name; whoever has one does not ask for it here.
+    // An address is not a name; a client that has an address does not need to resolve it.
     let named = EgressTarget::new(name, 443).ok().filter(|target| target.ip_address().is_none());
     let Some(target) = named else {
         let why = canonical_host(name)
             .err()
-            .map_or(DecisionReason::Malformed("an address is no name"), |bad| DecisionReason::Target(bad.into()));
+            .map_or(DecisionReason::Malformed("an address is not a name"), |bad| DecisionReason::Target(bad.into()));
         context.report_refused_text(EgressEntry::Dns, name, 0, &why);
         return Some(packet::response(message, DnsResponseCode::NoSuchName));
     };

@@ -1,5 +1,4 @@
-//! The name server of a sandbox: synthetic addresses for allowed names, nothing for others, and no question ever
-//! passed on.
+//! Serves DNS to a sandbox: synthetic addresses for allowed names, none for others. No question is ever forwarded.
 
 mod answer;
 mod packet;

@@ -1,12 +1,12 @@
-//! DNS messages, as far as a server needs them that answers one question about one name.
+//! Parses and writes DNS messages, as far as a server needs them that answers one question about one name.
 //!
-//! Only the header and the question are read. A question stands first, so a compression pointer in it can point at
-//! nothing that came before: it is refused, and there is no loop to walk into. Additional records (EDNS) are not read;
-//! a server that does not know them may leave them out.
+//! Only the header and the question are read. A question comes first, so a compression pointer in it has nothing
+//! before it to point at: it is refused, and no pointer loop is possible. Additional records (EDNS) are not read; a
+//! server that does not know them may omit them.
 
 use std::net::Ipv4Addr;
 
-/// The longest message we read or make.
+/// The longest message that is read or written.
 pub(crate) const MAX_MESSAGE: usize = 4096;
 
 const HEADER: usize = 12;
@@ -19,14 +19,14 @@ const INTERNET: u16 = 1;
 /// Short, because the policy may change; the address stays the same as long as the name is asked for.
 const TTL: u32 = 60;
 
-/// Which address is asked for.
+/// The kind of address that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DnsQueryKind {
     V4,
     V6,
 }
 
-/// The answers without an address.
+/// The response codes of answers without an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum DnsResponseCode {
@@ -47,13 +47,13 @@ pub(super) struct DnsQuestion {
     end: usize,
 }
 
-/// What a message is.
+/// The result of parsing a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DnsMessage {
     Question(DnsQuestion),
-    /// Not one that can be answered otherwise.
+    /// A message that can only be answered with this error.
     Invalid(DnsResponseCode),
-    /// Not one to be answered at all: two servers could talk to each other for ever.
+    /// A message that must not be answered at all: two servers could answer each other forever.
     Ignored,
 }
 
@@ -87,14 +87,14 @@ fn parse_question(message: &[u8]) -> Option<DnsMessage> {
     Some(DnsMessage::Question(DnsQuestion { name, kind, end: after + 4 }))
 }
 
-/// Reads the name in the question; `None` if its form is broken.
+/// Parses the name in the question; `None` if it is malformed.
 fn parse_name(message: &[u8]) -> Option<(Option<String>, usize)> {
     let mut at = HEADER;
     let mut labels = Vec::new();
     loop {
         let length = usize::from(*message.get(at)?);
         at += 1;
-        // 255 is the longest name; two high bits are a pointer or something nobody uses.
+        // 255 is the longest name; two high bits are a pointer or an unused form.
         if length > 63 || at - HEADER + length > 255 {
             return None;
         }
@@ -104,13 +104,14 @@ fn parse_name(message: &[u8]) -> Option<(Option<String>, usize)> {
         labels.push(message.get(at..at + length)?);
         at += length;
     }
-    // A dot inside a label would become a dot between two.
+    // A dot inside a label would become a separator of labels.
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-' || *byte == b'_';
     let text = labels.iter().all(|label| label.iter().all(plain)).then(|| labels.join(&b'.'));
     Some((text.and_then(|text| String::from_utf8(text).ok()), at))
 }
 
-/// Answers any message as if every name were allowed: the name that was asked for, if it was one, and the answer.
+/// Answers any message as if every name were allowed. Returns the name in the question, if there is one, and the
+/// answer.
 pub fn answer_any(message: &[u8]) -> Option<(Option<String>, Vec<u8>)> {
     match parse(message) {
         DnsMessage::Question(question) if question.kind == DnsQueryKind::V4 => {
@@ -125,7 +126,7 @@ pub fn answer_any(message: &[u8]) -> Option<(Option<String>, Vec<u8>)> {
 
 /// Writes an answer without an address.
 pub(super) fn response(message: &[u8], code: DnsResponseCode) -> Vec<u8> {
-    // Only a question that was read can be repeated.
+    // Only a question that was parsed can be repeated.
     let end = match parse(message) {
         DnsMessage::Question(question) => question.end,
         DnsMessage::Invalid(_) | DnsMessage::Ignored => HEADER,
@@ -136,7 +137,7 @@ pub(super) fn response(message: &[u8], code: DnsResponseCode) -> Vec<u8> {
 /// Writes an answer with the address.
 pub(super) fn address_response(message: &[u8], question: &DnsQuestion, address: Ipv4Addr) -> Vec<u8> {
     let mut answer = response_bytes(message, question.end, DnsResponseCode::NoError, 1);
-    // The name is the one in the question, which stands right behind the header.
+    // A pointer to the name in the question, which follows the header directly.
     answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1]);
     answer.extend_from_slice(&TTL.to_be_bytes());
     answer.extend_from_slice(&[0, 4]);
@@ -188,7 +189,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn questions() {
+    fn questions_are_parsed() {
         check(&query(&[b"X", b"io"], 1), &asked(Some("X.io"), DnsQueryKind::V4, 22));
         check(&query(&[b"x", b"io"], 28), &asked(Some("x.io"), DnsQueryKind::V6, 22));
         check(&query(&[], 1), &asked(Some(""), DnsQueryKind::V4, 17));
@@ -200,7 +201,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn invalid_messages_are_refused() {
         let fine = query(&[b"x", b"io"], 1);
         let malformed = DnsMessage::Invalid(DnsResponseCode::Malformed);
         let unknown = DnsMessage::Invalid(DnsResponseCode::NotImplemented);
@@ -229,7 +230,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn answers() {
+    fn answers_repeat_the_question() {
         let message = query(&[b"X", b"io"], 1);
         let DnsMessage::Question(question) = parse(&message) else { panic!("a question") };
         let head = [7, 9, 0x81, 0x80, 0, 1, 0, 1, 0, 0, 0, 0];

@@ -1,4 +1,4 @@
-//! DNS over UDP and TCP.
+//! Serves DNS over UDP and TCP.
 
 use std::io;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use crate::stream::ClientStream;
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Answers one datagram after the other: an answer takes no time, so nobody waits for another's.
+/// Answers one datagram after the other: an answer takes no time, so no client waits for another's.
 pub(crate) async fn serve_udp(context: Arc<ConnectionContext>, socket: UdpSocket) {
-    // One byte more, so that a message that is too long is seen to be.
+    // One byte more, so that a message that is too long is detected.
     let mut message = vec![0; MAX_MESSAGE + 1];
     loop {
         match socket.recv_from(&mut message).await {
             Ok((length, from)) => {
                 if let Some(answer) = answer(&context, message.get(..length).unwrap_or_default()) {
-                    // Whoever is not there to hear it will ask again.
+                    // A client that misses the answer asks again.
                     socket.send_to(&answer, from).await.ok();
                 }
             }
-            // Such as an asker that closed its socket; a lasting error must not keep a processor busy.
+            // For example a client that closed its socket. The delay keeps a lasting error from using a whole core.
             Err(_) => sleep(RETRY_DELAY).await,
         }
     }

@@ -1,14 +1,14 @@
-//! Which synthetic address stands for which name, in one sandbox.
+//! Maps names to synthetic addresses and back, for one sandbox.
 //!
-//! Addresses come from 198.18.0.0/15, which no network routes. They are given out in turn and come round again only
-//! after the whole pool was used, so a stale address leads nowhere instead of to somebody else's name. The table is
-//! bounded: the name that was not used for longest is forgotten first.
+//! Addresses come from 198.18.0.0/15, which no network routes. They are assigned in turn and reused only after the
+//! whole pool was used, so a stale address leads nowhere instead of to another name. The table is bounded: the least
+//! recently used name is dropped first.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
 
 const POOL: u32 = u32::from_be_bytes([198, 18, 0, 0]);
-/// The first addresses are left to the sandbox's own plumbing, such as the address of its name server.
+/// The first addresses are reserved for the sandbox's own use, such as the address of its name server.
 const FIRST: u32 = 256;
 /// The last one would be the broadcast address.
 const LAST: u32 = (1 << 17) - 2;
@@ -20,7 +20,7 @@ pub(crate) struct SyntheticAddresses {
     capacity: usize,
     addresses: HashMap<String, Ipv4Addr>,
     names: HashMap<Ipv4Addr, SyntheticName>,
-    /// By when it was last used.
+    /// The addresses by the time of their last use.
     ages: BTreeMap<u64, Ipv4Addr>,
     uses: u64,
     next: u32,
@@ -48,7 +48,7 @@ impl SyntheticAddresses {
         self.addresses.contains_key(name)
     }
 
-    /// Returns the address of a name, a new one if it has none.
+    /// Returns the address of a name; assigns a new one if it has none.
     pub(crate) fn assign(&mut self, name: &str) -> Ipv4Addr {
         if let Some(address) = self.addresses.get(name).copied() {
             self.touch(address);
@@ -67,13 +67,13 @@ impl SyntheticAddresses {
         address
     }
 
-    /// Returns the name an address stands for.
+    /// Returns the name that an address is assigned to.
     pub(crate) fn name(&mut self, address: Ipv4Addr) -> Option<String> {
         self.touch(address);
         self.names.get(&address).map(|known| known.name.clone())
     }
 
-    /// Forgets the names that are not to be kept.
+    /// Drops the names that `keep` rejects.
     pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         let gone: Vec<Ipv4Addr> =
             self.names.iter().filter(|(_, known)| !keep(&known.name)).map(|(address, _)| *address).collect();
@@ -98,7 +98,7 @@ impl SyntheticAddresses {
         }
     }
 
-    /// The pool is far larger than the table, so this ends.
+    /// Returns the next free address. The pool is far larger than the table, so this ends.
     fn next_free(&mut self) -> Ipv4Addr {
         loop {
             let address = Ipv4Addr::from_bits(POOL + self.next);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_unused_goes_first_and_its_address_rests() {
+    fn the_least_recently_used_name_is_dropped_and_its_address_not_reused() {
         let mut table = SyntheticAddresses::with_capacity(2);
         table.assign("a.io");
         table.assign("b.io");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_come_round_only_after_the_whole_pool() {
+    fn addresses_are_reused_only_after_the_whole_pool() {
         let mut table = SyntheticAddresses::with_capacity(2);
         let first = table.assign("0.io");
         let pool = LAST - FIRST + 1;
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn forgotten_names_lead_nowhere() {
+    fn addresses_of_dropped_names_have_no_name() {
         let mut table = SyntheticAddresses::default();
         table.assign("a.io");
         table.assign("b.io");

@@ -1,9 +1,9 @@
-//! Reads the server name out of a TLS ClientHello, and nothing else.
+//! Reads the server name from a TLS ClientHello, and nothing else.
 //!
-//! This is no TLS implementation: it follows the lengths of records, handshake and extensions, and gives up on anything
-//! that does not add up. A hello may come in many records and many packets; a name may come only once.
+//! This is not a TLS implementation: it follows the lengths of records, handshake and extensions, and rejects
+//! anything inconsistent. A hello may come in many records and many packets; a name may come only once.
 
-/// The most bytes a hello may take, records and all. Post-quantum hellos are about two thousand bytes long.
+/// The longest hello, records included. Post-quantum hellos are about two thousand bytes long.
 pub(crate) const MAX_HELLO: usize = 16 * 1024;
 
 const HANDSHAKE: u8 = 22;
@@ -12,20 +12,20 @@ const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 const MAX_RECORD: usize = 1 << 14;
 
-/// What the first bytes of a connection are.
+/// The result of reading the first bytes of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ClientHello {
-    /// A hello so far, but not all of it.
+    /// An incomplete hello.
     Incomplete,
     /// Not the beginning of a TLS connection.
     NotTls,
-    /// It began like a hello and then did not add up.
+    /// It began like a hello and then was inconsistent.
     Malformed,
-    /// A whole hello, with the name it asks for.
+    /// A complete hello, with the server name it asks for.
     Complete(Option<String>),
 }
 
-/// Reads what a client said so far.
+/// Parses what a client has sent so far.
 pub(crate) fn read(bytes: &[u8]) -> ClientHello {
     match bytes {
         [] | [HANDSHAKE] => return ClientHello::Incomplete,
@@ -43,7 +43,7 @@ pub(crate) fn read(bytes: &[u8]) -> ClientHello {
 
 struct MalformedHello;
 
-/// Puts the hello together from its records; `None` as long as some of it is missing.
+/// Assembles the hello from its records; `None` as long as some of it is missing.
 fn assemble_handshake(bytes: &[u8]) -> Result<Option<Vec<u8>>, MalformedHello> {
     let mut records = HelloReader(bytes);
     let mut message = Vec::new();
@@ -72,7 +72,7 @@ fn assemble_handshake(bytes: &[u8]) -> Result<Option<Vec<u8>>, MalformedHello> {
             }
             return Ok(None);
         };
-        // Whatever follows the hello in its own record is not ours to guess at.
+        // What follows the hello in its own record cannot be interpreted, so it is rejected.
         match head.0.len().cmp(&length) {
             std::cmp::Ordering::Less => (),
             std::cmp::Ordering::Equal if whole => return Ok(Some(head.0.to_vec())),
@@ -82,7 +82,7 @@ fn assemble_handshake(bytes: &[u8]) -> Result<Option<Vec<u8>>, MalformedHello> {
     Ok(None)
 }
 
-/// Returns the server name extensions of a hello; `None` if the hello does not add up.
+/// Returns the server name extensions of a hello; `None` if the hello is malformed.
 fn server_name_extensions(hello: &[u8]) -> Option<Vec<&[u8]>> {
     let mut hello = HelloReader(hello);
     let (_version, _random) = (hello.u16()?, hello.take(32)?);
@@ -104,7 +104,7 @@ fn server_name_extensions(hello: &[u8]) -> Option<Vec<&[u8]>> {
     Some(found)
 }
 
-/// Two names would be two answers to one question.
+/// Returns the hello with its server name. Two names are malformed: they would be two answers to one question.
 fn single_server_name(extensions: &[&[u8]]) -> Option<ClientHello> {
     match extensions {
         [] => Some(ClientHello::Complete(None)),
@@ -180,9 +180,9 @@ pub(crate) mod tests {
         message.chunks(size).flat_map(|part| [&[HANDSHAKE, 3, 1][..], &vector16(part)].concat()).collect()
     }
 
-    /// A hello as a client sends it.
+    /// Returns a hello as a client sends it.
     pub(crate) fn hello(name: Option<&str>) -> Vec<u8> {
-        // A session ticket and GREASE stand around the name.
+        // A session ticket and GREASE surround the name.
         let around = [0, 35, 0, 0];
         let grease = [0x0a, 0x0a, 0, 1, 0];
         let name = name.map(server_name).unwrap_or_default();
@@ -195,7 +195,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn whole_hellos() {
+    fn complete_hellos_are_read() {
         check(&hello(Some("x.io")), &ClientHello::Complete(Some("x.io".to_owned())));
         check(&hello(None), &ClientHello::Complete(None));
         let message = handshake(&server_name("x.io"));
@@ -207,7 +207,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_hello_in_pieces_is_awaited() {
+    fn an_incomplete_hello_is_not_decided() {
         for bytes in [hello(Some("x.io")), records(&handshake(&server_name("x.io")), 7)] {
             for n in 0..bytes.len() {
                 check(&bytes[..n], &ClientHello::Incomplete);
@@ -216,7 +216,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn other_protocols() {
+    fn other_protocols_are_not_tls() {
         for other in [&b"SSH-2.0-x"[..], b"GET / HTTP/1.1\r\n", &[0], &[HANDSHAKE, 2], &[0x80, 0x2e, 1, 3, 1], &[21, 3]]
         {
             check(other, &ClientHello::NotTls);
@@ -224,7 +224,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_does_not_add_up() {
+    fn inconsistent_hellos_are_malformed() {
         let twice = [server_name("x.io"), server_name("x.io")].concat();
         let entry = [&[HOST_NAME][..], &vector16(b"x.io")].concat();
         let two_names = [&[0, 0][..], &vector16(&vector16(&[&entry[..], &entry].concat()))].concat();
@@ -255,7 +255,7 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn one_wrong_byte_is_no_other_name(at in 0..200usize, to: u8) {
+        fn one_changed_byte_yields_no_other_name(at in 0..200usize, to: u8) {
             let mut bytes = hello(Some("allowed.test"));
             let n = bytes.len();
             bytes[at % n] = to;
@@ -263,7 +263,7 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn names_come_back(name in "[a-z0-9.-]{1,80}", size in 1..200usize) {
+        fn written_names_are_read_back(name in "[a-z0-9.-]{1,80}", size in 1..200usize) {
             let bytes = records(&handshake(&server_name(&name)), size);
             prop_assert_eq!(read(&bytes), ClientHello::Complete(Some(name)));
         }

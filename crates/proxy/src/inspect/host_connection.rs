@@ -1,4 +1,4 @@
-//! A connection to a host outside, used for one request after the other of the same client.
+//! A connection to a host, used for consecutive requests of the same client.
 
 use std::io;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use crate::dial::{PermittedStream, connect_tls};
 use crate::observer::{AlarmKind, DecisionReason, EgressEntry};
 use crate::policy::TargetRefusal;
 
-/// The most that waits on one side of an exchange for the other.
+/// The most bytes that are buffered on one side of an exchange for the other.
 pub(crate) const BUFFER_SIZE: usize = 64 * 1024;
 
 /// An open connection.
@@ -72,21 +72,21 @@ impl HostConnection {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|_| refused(DecisionReason::Unreachable))?;
-        let (owner, told, last) = (Arc::clone(context), target.clone(), Arc::clone(&ask));
+        let (owner, reported_target, last) = (Arc::clone(context), target.clone(), Arc::clone(&ask));
         let running = AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::select! {
                 // Both ends of the exchange see a failure themselves.
                 _ = connection => (),
-                () = permit.wait_revoked() => owner.report_refused_request(entry, &told, asked(&last), &DecisionReason::PolicyChanged),
+                () = permit.wait_revoked() => owner.report_refused_request(entry, &reported_target, asked(&last), &DecisionReason::PolicyChanged),
             }
         }));
         Ok(Self { target: target.clone(), tls, sender, ask, running: Arc::new(running) })
     }
 
-    /// Takes the connection for another request, if it leads there and still stands.
+    /// Takes the connection for another request, if it leads to the same target and is still open.
     pub(crate) fn reuse_for(mut self, target: &EgressTarget, tls: bool, ask: &AccessRequest) -> Option<Self> {
         let fits = self.target == *target && self.tls == tls && !self.sender.is_closed();
-        // Without waiting: a connection that is not free at once is one that has to be made.
+        // Without waiting: if the connection is not free at once, a new one is opened.
         let ready = fits && is_ready_now(&mut self.sender);
         if ready {
             *self.ask.lock().unwrap_or_else(PoisonError::into_inner) = ask.clone();
@@ -94,7 +94,7 @@ impl HostConnection {
         ready.then_some(self)
     }
 
-    /// Sends a request; it comes back whole when the host had closed the connection before any of it was sent.
+    /// Sends a request; returns it whole if the host had closed the connection before any of it was sent.
     pub(crate) async fn send(
         &mut self,
         request: Request<OutboundBody>,
@@ -102,7 +102,7 @@ impl HostConnection {
         self.sender.try_send_request(request).await.map_err(|mut failed| failed.take_message())
     }
 
-    /// Returns what keeps the connection alive.
+    /// Returns the task that keeps the connection alive.
     pub(crate) fn connection_task(&self) -> Arc<AbortOnDropHandle<()>> {
         Arc::clone(&self.running)
     }
@@ -116,14 +116,14 @@ fn is_ready_now(sender: &mut http1::SendRequest<OutboundBody>) -> bool {
 trait DuplexIo: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> DuplexIo for S {}
 
-/// A body on its way out: counted, and looked through for stand-ins.
+/// A request body that is counted, and scanned for phantoms.
 #[derive(Debug)]
 pub(crate) struct OutboundBody {
     body: Incoming,
     scan: Option<LeakScanner>,
     count: Arc<AtomicU64>,
     context: Arc<ConnectionContext>,
-    /// Where it goes, for an alarm.
+    /// The host it is sent to, for an alarm.
     target: EgressTarget,
 }
 
@@ -134,7 +134,7 @@ impl OutboundBody {
         Self { body, scan, count: Arc::default(), context, target }
     }
 
-    /// Shares how many bytes were sent.
+    /// Returns the shared count of bytes sent.
     pub(crate) fn sent_bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.count)
     }
@@ -143,11 +143,11 @@ impl OutboundBody {
         self.count.fetch_add(piece.len() as u64, Ordering::Relaxed);
         self.context.count_outflow(piece.len(), &self.target);
         let Some(scan) = &mut self.scan else { return Ok(piece) };
-        // A body that held a stand-in is cut before its end: nothing is held back and lost, since a text that is only
-        // begun is passed on as soon as it turns out to be another.
+        // A body that contains a phantom is cut before its end. No held-back bytes are lost: what could be the
+        // beginning of one is passed on as soon as it turns out to be something else.
         scan.pass(piece).map_err(|ForbiddenMatch(credential)| {
             self.context.raise_alarm(AlarmKind::PhantomMisdirected, credential, &self.target);
-            io::Error::other("the request held a stand-in for a credential and was cut")
+            io::Error::other("the request contained a phantom credential and was cut off")
         })
     }
 }

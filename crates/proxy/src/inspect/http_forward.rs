@@ -1,7 +1,7 @@
-//! HTTP/1 that is looked into: each request is judged, cleaned, lent what it needs and carried.
+//! Forwards inspected HTTP/1: each request is checked, filtered, given its credential and sent.
 //!
-//! A [`StrictHttpStream`] stands before the parser, so that every request of a connection is read as strictly as the first. Headers
-//! that are about one connection stay on it, in both directions. Redirects are the client's to follow: each is a new
+//! A [`StrictHttpStream`] stands before the parser, so that every request of a connection is parsed as strictly as
+//! the first. Hop-by-hop headers are removed in both directions. Redirects are left to the client: each is a new
 //! request here.
 
 use std::convert::Infallible;
@@ -33,9 +33,9 @@ use crate::stream::{ClientStream, write_and_close};
 /// How requests on a connection name their target.
 #[derive(Debug, Clone)]
 pub(crate) enum TargetForm {
-    /// In the request itself: as an absolute address, or as one of the sandbox's routes.
+    /// In the request itself: as an absolute URL, or as one of the sandbox's routes.
     Absolute,
-    /// It was named before, and the request may not name another.
+    /// It was named before, and the request must not name another.
     Bound { target: EgressTarget, tls: bool },
 }
 
@@ -53,25 +53,25 @@ pub(crate) async fn serve(
     bytes: &[u8],
     form: TargetForm,
 ) {
-    let gate = StrictHttpStream::new(client, bytes, context.limits);
-    let log = gate.log();
+    let strict_stream = StrictHttpStream::new(client, bytes, context.limits);
+    let log = strict_stream.log();
     let served = AtomicU64::new(0);
-    let line = Mutex::new(None);
+    let idle = Mutex::new(None);
     let service = service_fn(|request| {
         served.fetch_add(1, Ordering::Relaxed);
-        let (form, line) = (&form, &line);
-        async move { Ok::<_, Infallible>(answer(context, entry, form, line, request).await) }
+        let (form, idle) = (&form, &idle);
+        async move { Ok::<_, Infallible>(answer(context, entry, form, idle, request).await) }
     });
     let connection = server::conn::http1::Builder::new()
         .max_buf_size(BUFFER_SIZE.max(context.limits.head_bytes))
         .timer(TokioTimer::new())
         .header_read_timeout(None)
-        .serve_connection(TokioIo::new(gate), service);
+        .serve_connection(TokioIo::new(strict_stream), service);
     let end = connection.without_shutdown().await;
     let (heads, target) = log.heads();
     if heads > served.load(Ordering::Relaxed) && end.is_err() {
-        // Our own reading let it through, hyper's did not and answered it: the target is no address.
-        context.report_refused_text(entry, &target, 0, &DecisionReason::Malformed("the target is no address"));
+        // Our own parser let it through, but hyper refused it and answered: the target is not an address.
+        context.report_refused_text(entry, &target, 0, &DecisionReason::Malformed("the target is not an address"));
     }
     let fault = log.take_fault();
     if let Some(why) = fault.and_then(crate::parse::request_head::HeadError::reason) {
@@ -80,10 +80,10 @@ pub(crate) async fn serve(
             TargetForm::Bound { target, .. } => context.report_refusal(entry, target, &why),
         }
     }
-    // An error here is a client that hung up or a body cut short; the decision was told already.
+    // An error here means that the client hung up or a body was cut short; the decision was reported already.
     if let Ok(parts) = end {
-        let words = fault.and_then(ProxyReply::head_error).map(|reply| reply.bytes()).unwrap_or_default();
-        write_and_close(parts.io.into_inner().into_inner(), &words).await;
+        let reply_bytes = fault.and_then(ProxyReply::head_error).map(|reply| reply.bytes()).unwrap_or_default();
+        write_and_close(parts.io.into_inner().into_inner(), &reply_bytes).await;
     }
 }
 
@@ -91,7 +91,7 @@ async fn answer(
     context: &Arc<ConnectionContext>,
     entry: EgressEntry,
     form: &TargetForm,
-    line: &Mutex<Option<HostConnection>>,
+    idle: &Mutex<Option<HostConnection>>,
     request: Request<Incoming>,
 ) -> GatewayResponse {
     let own = |reply: &ProxyReply| reply.response().map(Either::Left);
@@ -121,8 +121,8 @@ async fn answer(
             };
         }
     }
-    // On the heap: it needs much more room than a request to a route, which is moved about with this.
-    match Box::pin(forward(context, entry, form, line, request)).await {
+    // On the heap: its future is much larger than that of a request to a route, which would be moved around with it.
+    match Box::pin(forward(context, entry, form, idle, request)).await {
         Ok(response) => response.map(Either::Right),
         Err(reply) => own(&reply),
     }
@@ -132,7 +132,7 @@ async fn forward(
     context: &Arc<ConnectionContext>,
     entry: EgressEntry,
     form: &TargetForm,
-    line: &Mutex<Option<HostConnection>>,
+    idle: &Mutex<Option<HostConnection>>,
     request: Request<Incoming>,
 ) -> Result<Response<MeteredBody>, ProxyReply> {
     let target = request_target(form, &request).map_err(|why| {
@@ -140,55 +140,58 @@ async fn forward(
         match form {
             TargetForm::Absolute => context.report_refused_text(entry, written, 0, &why),
             TargetForm::Bound { target, .. } => {
-                context.report_refused_request(entry, target, Some(request_summary(&request)), &why)
+                context.report_refused_request(entry, target, Some(request_summary(&request)), &why);
             }
         }
         ProxyReply::bad_target(&why)
     })?;
     let tls = form.tls();
     if ["TRACE", "TRACK"].contains(&request.method().as_str()) || request.method() == Method::CONNECT {
-        let why = DecisionReason::Malformed("this method is not carried");
+        let why = DecisionReason::Malformed("this method is not supported");
         context.report_refused_request(entry, &target, Some(request_summary(&request)), &why);
-        return Err(ProxyReply::new(StatusCode::METHOD_NOT_ALLOWED, "this method is not carried"));
+        return Err(ProxyReply::new(StatusCode::METHOD_NOT_ALLOWED, "this method is not supported"));
     }
     if request.headers().contains_key(UPGRADE) {
-        let why = DecisionReason::Malformed("upgrades are not carried");
+        let why = DecisionReason::Malformed("upgrades are not supported");
         context.report_refused_request(entry, &target, Some(request_summary(&request)), &why);
-        let text = "upgrades (web sockets, h2c) are not carried where requests are looked at one by one; ask without one, or \
-                    over TLS to a host that is allowed as a whole";
+        let text = "upgrades (web sockets, h2c) are not supported where requests are inspected one by one; send the request \
+                    without one, or use TLS to a host that is allowed as a whole";
         return Err(ProxyReply::new(StatusCode::NOT_IMPLEMENTED, text));
     }
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
-    let ask = AccessRequest::Request { method: request.method().as_str().to_owned(), path: path.clone() };
+    let access = AccessRequest::Request { method: request.method().as_str().to_owned(), path: path.clone() };
     let refused = |why: &DecisionReason, address| {
-        ProxyReply::refusal(&target, ask.request_summary().as_ref(), why, address, context.run())
+        ProxyReply::refusal(&target, access.request_summary().as_ref(), why, address, context.run())
     };
     let refuse = |why: DecisionReason| {
-        context.report_refused_request(entry, &target, ask.request_summary(), &why);
+        context.report_refused_request(entry, &target, access.request_summary(), &why);
         refused(&why, None)
     };
     if target.port() == HTTPS_PORT && !tls {
         return Err(refuse(DecisionReason::NotTls));
     }
-    let lent = context.credentials.for_target(&target).filter(|_| tls);
-    if let Some(name) = context.credentials.find_misdirected_phantom(request.headers(), &path, lent) {
+    let granted = context.credentials.for_target(&target).filter(|_| tls);
+    if let Some(name) = context.credentials.find_misdirected_phantom(request.headers(), &path, granted) {
         context.raise_alarm(AlarmKind::PhantomMisdirected, name, &target);
         return Err(refuse(DecisionReason::PhantomMisdirected));
     }
-    // A stand-in is worth nothing before the policy has spoken.
-    let kept = line.lock().await.take().and_then(|line| line.reuse_for(&target, tls, &ask));
+    // A phantom is replaced only after the policy has allowed the request.
+    let kept = idle.lock().await.take().and_then(|idle| idle.reuse_for(&target, tls, &access));
     let open = async || {
-        let opened = HostConnection::open(context, entry, &target, tls, ask.clone()).await;
+        let opened = HostConnection::open(context, entry, &target, tls, access.clone()).await;
         opened.map_err(|TargetRefusal { why, address }| refused(&why, address))
     };
     let mut fresh = kept.is_none();
-    let mut way = match kept {
-        Some(way) => context.check_policy(entry, &target, &ask).map(|()| way).map_err(|why| refused(&why, None))?,
+    let mut host_connection = match kept {
+        Some(host_connection) => context
+            .check_policy(entry, &target, &access)
+            .map(|()| host_connection)
+            .map_err(|why| refused(&why, None))?,
         None => open().await?,
     };
 
-    let wrong = || ProxyReply::new(StatusCode::BAD_REQUEST, "the request cannot be written anew");
-    let mut told = EgressExchange {
+    let wrong = || ProxyReply::new(StatusCode::BAD_REQUEST, "the request cannot be rewritten");
+    let mut exchange = EgressExchange {
         entry,
         host: target.host().to_owned(),
         port: target.port(),
@@ -207,96 +210,94 @@ async fn forward(
     header_filter::remove_hop_by_hop(&mut parts.headers);
     header_filter::remove_override_headers(&mut parts.headers);
     parts.headers.insert(HOST, HeaderValue::from_str(&target.host_header(tls)).map_err(|_| wrong())?);
-    if let Some(lent) = lent {
-        if lent.phantom_in_headers(&parts.headers) {
-            if lent.is_revoked() {
-                context.raise_alarm(AlarmKind::PhantomRevoked, lent.name().to_owned(), &target);
+    if let Some(granted) = granted {
+        if granted.phantom_in_headers(&parts.headers) {
+            if granted.is_revoked() {
+                context.raise_alarm(AlarmKind::PhantomRevoked, granted.name().to_owned(), &target);
                 return Err(refuse(DecisionReason::PhantomMisdirected));
             }
-            lent.inject(&mut parts.headers);
-            // Pieces of an answer could be asked for until each is too short to be known for what it is.
+            granted.inject(&mut parts.headers);
+            // Ranges could be requested until each piece is too short to be recognized as part of a secret.
             for name in [RANGE, IF_RANGE] {
                 parts.headers.remove(name);
             }
-            told.credential = Some(lent.name().to_owned());
+            exchange.credential = Some(granted.name().to_owned());
         } else {
-            // Whose account would it be?
+            // It is not known whose account they belong to.
             credential::strip_credentials(&mut parts.headers);
         }
-        // Where it is of no use, its own host need not see it either.
-        let misplaced = lent.remove_phantom(&mut parts.headers) || lent.phantom_in_text(&path);
-        if misplaced && told.credential.is_none() && lent.is_first_misuse() {
-            context.raise_alarm(AlarmKind::PhantomMisplaced, lent.name().to_owned(), &target);
+        // Where it is not replaced, its own host need not see it either.
+        let misplaced = granted.remove_phantom(&mut parts.headers) || granted.phantom_in_text(&path);
+        if misplaced && exchange.credential.is_none() && granted.is_first_misuse() {
+            context.raise_alarm(AlarmKind::PhantomMisplaced, granted.name().to_owned(), &target);
         }
-        // An answer in another encoding could not be looked through.
+        // An answer in another encoding could not be inspected.
         parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
-    // From here on it is told, whether or not the client waits for the answer.
-    let mut ending = ExchangeReport::new(Arc::clone(&context.observer), Some(told), None);
+    // From here on the request is reported, whether or not the client waits for the answer.
+    let mut report = ExchangeReport::new(Arc::clone(&context.observer), Some(exchange), None);
     context.count_outflow(path.len() + parts.headers.values().map(HeaderValue::len).sum::<usize>(), &target);
     let sending = OutboundBody::new(body, Arc::clone(context), target.clone());
     let sent = sending.sent_bytes();
     let mut request = Request::from_parts(parts, sending);
     let response = loop {
-        match way.send(request).await {
-            // Nobody asked to switch.
+        match host_connection.send(request).await {
+            // No upgrade was requested.
             Ok(response) if response.status() != StatusCode::SWITCHING_PROTOCOLS => break response,
-            // The host had closed a connection that was kept for it.
+            // The host had closed the connection that was kept open to it.
             Err(Some(unsent)) if !fresh => {
                 (fresh, request) = (true, unsent);
-                way = open().await.inspect_err(|_| ending.record_answer(StatusCode::BAD_GATEWAY.as_u16(), 0))?;
+                host_connection =
+                    open().await.inspect_err(|_| report.record_answer(StatusCode::BAD_GATEWAY.as_u16(), 0))?;
             }
             _ => {
-                ending.record_answer(StatusCode::BAD_GATEWAY.as_u16(), sent.load(Ordering::Relaxed));
+                report.record_answer(StatusCode::BAD_GATEWAY.as_u16(), sent.load(Ordering::Relaxed));
                 return Err(refused(&DecisionReason::Unreachable, None));
             }
         }
     };
-    ending.record_answer(response.status().as_u16(), sent.load(Ordering::Relaxed));
-    let running = way.connection_task();
-    *line.lock().await = Some(way);
-    check_response(context, lent.is_some(), &target, ending, response, running)
+    report.record_answer(response.status().as_u16(), sent.load(Ordering::Relaxed));
+    let running = host_connection.connection_task();
+    *idle.lock().await = Some(host_connection);
+    check_response(context, granted.is_some(), &target, report, response, running)
 }
 
 fn request_summary(request: &Request<Incoming>) -> RequestSummary {
     RequestSummary::new(request.method().as_str(), request.uri().path())
 }
 
-/// Lets an answer pass, unless it brings what must not come back.
+/// Passes an answer on, unless it contains a credential that must not come back.
 fn check_response(
     context: &Arc<ConnectionContext>,
-    lent: bool,
+    granted: bool,
     target: &EgressTarget,
-    mut ending: ExchangeReport,
+    mut report: ExchangeReport,
     response: Response<Incoming>,
     running: Arc<tokio_util::task::AbortOnDropHandle<()>>,
 ) -> Result<Response<MeteredBody>, ProxyReply> {
     let (mut parts, body) = response.into_parts();
     let encoded = parts.headers.get_all(CONTENT_ENCODING).iter().any(|coding| coding != "identity");
     let leak = header_filter::find_leak(&parts.headers, &context.credentials.secrets);
-    if (lent && encoded) || leak.is_some() {
+    if (granted && encoded) || leak.is_some() {
         if let Some(name) = leak {
             context.raise_alarm(AlarmKind::SecretReturned, name.to_owned(), target);
         }
-        ending.set_status(StatusCode::BAD_GATEWAY.as_u16());
-        return Err(ProxyReply::new(
-            StatusCode::BAD_GATEWAY,
-            "the answer could not be let through: it may hold a credential",
-        ));
+        report.set_status(StatusCode::BAD_GATEWAY.as_u16());
+        return Err(ProxyReply::new(StatusCode::BAD_GATEWAY, "the answer was blocked: it may contain a credential"));
     }
-    if lent {
+    if granted {
         header_filter::filter_credentialed_response(&mut parts.headers, parts.version);
     } else {
         header_filter::filter_response(&mut parts.headers, parts.version);
     }
     parts.version = hyper::Version::HTTP_11;
-    // Such as the words beside a status, which nobody looked through.
+    // For example the reason phrase, which was not scanned.
     parts.extensions.clear();
     let scan = LeakScanner::new(context.credentials.secrets.clone());
-    Ok(Response::from_parts(parts, MeteredBody::new(body, ResponseConnection::HostConnection(running), scan, ending)))
+    Ok(Response::from_parts(parts, MeteredBody::new(body, ResponseConnection::HostConnection(running), scan, report)))
 }
 
-/// Finds the one target that everything in the request agrees on.
+/// Returns the one target that everything in the request agrees on.
 fn request_target(form: &TargetForm, request: &Request<Incoming>) -> Result<EgressTarget, DecisionReason> {
     let uri = request.uri();
     let (target, usual) = match form {

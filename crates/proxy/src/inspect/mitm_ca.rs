@@ -1,7 +1,7 @@
-//! The certificate authority of one sandbox: made in memory, known to that sandbox alone, gone with it.
+//! Signs certificates for hosts, as the CA of one sandbox: made in memory, known to that sandbox alone, gone with it.
 //!
-//! Its key never leaves this process and is never written down; only its certificate goes into the sandbox. It signs
-//! for hosts that the policy allows and whose requests have to be looked into, and for no other.
+//! Its key never leaves this process and is never written to disk; only its certificate goes into the sandbox. It
+//! signs only for hosts that the policy allows and whose requests have to be inspected.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,16 +16,16 @@ use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// A run that goes on for longer has its sandbox opened anew long before.
+/// A run that lasts longer has its sandbox reopened long before.
 const VALID_DAYS: i32 = 30;
-/// More hosts than this are signed for again when they come again.
+/// The most certificates that are cached; those of further hosts are signed again when needed.
 const MAX_LEAVES: usize = 256;
 
-/// The authority of one sandbox.
+/// The certificate authority of one sandbox.
 pub struct MitmCa {
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
-    /// One key for all leaves: whoever had it could be any of them anyway.
+    /// One key for all leaves: its owner could impersonate any of them anyway.
     key: KeyPair,
     leaves: Mutex<HashMap<String, Arc<ServerConfig>>>,
 }
@@ -36,9 +36,9 @@ impl fmt::Debug for MitmCa {
     }
 }
 
-/// A certificate could not be made.
+/// A certificate could not be created.
 #[derive(Debug, thiserror::Error)]
-#[error("a certificate for `{host}` could not be made")]
+#[error("could not create a certificate for `{host}`")]
 pub struct CertificateError {
     host: String,
     source: Box<dyn std::error::Error + Send + Sync>,
@@ -52,7 +52,7 @@ fn certificate_error<E: Into<Box<dyn std::error::Error + Send + Sync>>>(
 }
 
 impl MitmCa {
-    /// Makes an authority whose name says whom it belongs to.
+    /// Creates a CA whose name contains that of its sandbox.
     pub fn new(sandbox: &str) -> Result<Self, CertificateError> {
         let key = || KeyPair::generate().map_err(certificate_error(sandbox));
         let mut params = CertificateParams::default();
@@ -70,7 +70,7 @@ impl MitmCa {
         &self.certificate
     }
 
-    /// Returns what it takes to speak TLS as a host. Only for a host that may be reached.
+    /// Returns the TLS configuration for acting as a host. Only for a host that may be reached.
     pub(crate) fn server_config(&self, host: &str) -> Result<Arc<ServerConfig>, CertificateError> {
         if let Some(found) = self.lock().get(host) {
             return Ok(Arc::clone(found));
@@ -103,7 +103,7 @@ impl MitmCa {
             .with_no_client_auth()
             .with_single_cert(vec![leaf.der().clone()], key)
             .map_err(certificate_error(host))?;
-        // What is inside is read as HTTP/1; nothing else is offered.
+        // The contents are parsed as HTTP/1, so nothing else is offered.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_sandbox_has_its_own() {
+    fn each_sandbox_has_its_own_ca() {
         let (one, two) = (MitmCa::new("a").unwrap(), MitmCa::new("b").unwrap());
         assert_ne!(one.certificate(), two.certificate());
         assert!(one.certificate().starts_with("-----BEGIN CERTIFICATE-----"));

@@ -1,4 +1,4 @@
-//! Carries connections to hosts: as tunnels whose first bytes are checked, or request by request behind our own TLS.
+//! Connects clients to hosts: by tunnels whose first bytes are checked, or request by request behind our own TLS.
 
 pub(crate) mod client_hello;
 pub(crate) mod host_connection;

@@ -1,9 +1,9 @@
-//! Bytes both ways, after the client's first words were checked.
+//! Relays bytes in both directions, after the client's first bytes were checked.
 //!
-//! Port 443 carries TLS to the name that was asked for and nothing else; port 80 carries plain HTTP and is handed to
-//! that room; on any other port a TLS hello must name the target too. What a tunnel says afterwards is counted and not
-//! looked at, unless the host is lent a credential or has rules about single requests: then we speak TLS as the host, and the
-//! requests go to that room as well.
+//! Port 443 carries TLS to the requested name and nothing else; port 80 carries plain HTTP, which `http_forward`
+//! serves; on any other port a TLS hello must name the target too. What a tunnel carries afterwards is counted but
+//! not inspected, unless a credential is granted for the host or it has rules about single requests: then the proxy
+//! speaks TLS as the host, and `http_forward` serves the requests as well.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,20 +24,20 @@ use crate::observer::{DecisionReason, EgressEntry, EgressEvent, EgressTunnel};
 use crate::policy::TargetRefusal;
 use crate::stream::{ByteCountReader, ClientStream, PrefixedStream};
 
-/// So much is carried at once; the usual eighth of it costs two thirds of the speed.
+/// The number of bytes copied at once; the usual eighth of it costs two thirds of the speed.
 const COPY_BUFFER: usize = 64 * 1024;
 
 /// A tunnel that may begin.
 #[derive(Debug)]
 pub(crate) enum TunnelKind {
-    /// Each request is judged, and dialled for, on its own.
+    /// Each request is checked, and dialled for, on its own.
     Http,
-    /// The same, behind TLS that we speak as the host.
+    /// The same, behind TLS that the proxy speaks as the host.
     Intercepted(Arc<MitmCa>),
     Opaque(PermittedStream),
 }
 
-/// Asks for a tunnel. After this the client may be told yes.
+/// Checks a tunnel and opens its connection. Afterwards the client may be told that it is established.
 pub(crate) async fn prepare(
     context: &ConnectionContext,
     entry: EgressEntry,
@@ -54,7 +54,7 @@ pub(crate) async fn prepare(
     context.open(entry, target, AccessRequest::Tunnel).await.map(TunnelKind::Opaque)
 }
 
-/// Carries a tunnel to its end.
+/// Serves a tunnel to its end.
 pub(crate) async fn serve(
     context: &Arc<ConnectionContext>,
     entry: EgressEntry,
@@ -82,7 +82,7 @@ pub(crate) async fn serve(
     relay(context, entry, target, way, client, first).await;
 }
 
-/// Speaks TLS as the host and carries the requests that come by it.
+/// Speaks TLS as the host and serves the requests inside.
 async fn intercept(
     context: &Arc<ConnectionContext>,
     entry: EgressEntry,
@@ -98,12 +98,12 @@ async fn intercept(
     let config = match authority.server_config(target.host()) {
         Ok(config) => config,
         Err(error) => {
-            tracing::warn!(%target, %error, "a host cannot be spoken for");
+            tracing::warn!(%target, %error, "could not create a certificate for a host");
             return context.report_refusal(entry, target, &DecisionReason::Untrusted);
         }
     };
     let accept = TlsAcceptor::from(config).accept(PrefixedStream::new(first, client));
-    // A client that does not trust us, or takes too long to, says so itself and is not heard of again.
+    // A client that does not trust the CA, or takes too long, reports that itself; nothing more is done here.
     let Ok(Ok(stream)) = timeout(context.limits.head_time, accept).await else { return };
     let form = TargetForm::Bound { target: target.clone(), tls: true };
     http_forward::serve(context, entry, stream, &[], form).await;
@@ -124,13 +124,13 @@ pub(crate) async fn read_client_hello(
     target: &EgressTarget,
 ) -> Result<Vec<u8>, TunnelEnd> {
     match timeout(context.limits.head_time, read_first_bytes(client, target, TlsRequirement::Required)).await {
-        Ok(heard) => heard,
+        Ok(first_bytes) => first_bytes,
         Err(_) => Err(TunnelEnd::Cut(DecisionReason::ClientTimeout)),
     }
 }
 
-/// Relays until both sides are done, one is gone, or the policy changes its mind. Without first words the client's are
-/// checked on their way: on such a port the server may speak first.
+/// Relays until both sides are done, one hangs up, or a policy change forbids it. Without first bytes the client's
+/// are checked as they pass: on such a port the server may speak first.
 pub(crate) async fn relay(
     context: &ConnectionContext,
     entry: EgressEntry,
@@ -170,7 +170,7 @@ async fn copy_stream(from: impl AsyncRead + Unpin, to: &mut (impl AsyncWrite + U
     copy_buf(&mut BufReader::with_capacity(COPY_BUFFER, from), to).await.map(drop).map_err(|_| TunnelEnd::Disconnected)
 }
 
-/// What went through a tunnel, told at its end, however it ends.
+/// Counts what went through a tunnel, and reports it at its end, however it ends.
 struct TunnelCounter<'a> {
     context: &'a ConnectionContext,
     entry: EgressEntry,
@@ -188,7 +188,7 @@ impl<'a> TunnelCounter<'a> {
 
     fn count_sent(&self, bytes: usize) {
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
-        // While it goes and not at the end: a tunnel can stand for hours.
+        // As it passes and not at the end: a tunnel can stay open for hours.
         self.context.count_outflow(bytes, self.target);
     }
 
@@ -213,35 +213,36 @@ impl Drop for TunnelCounter<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TlsRequirement {
     Required,
-    /// Speak anything, but if it is TLS, to the right name.
+    /// Any protocol, but if it is TLS, with the right name.
     IfTlsMatchingName,
 }
 
-/// Listens until it is clear how a client begins, and returns what it said.
+/// Reads until it is clear how a client begins, and returns what it sent.
 async fn read_first_bytes(
     client: &mut (impl AsyncRead + Unpin),
     target: &EgressTarget,
     must: TlsRequirement,
 ) -> Result<Vec<u8>, TunnelEnd> {
-    let mut heard = Vec::new();
+    let mut first_bytes = Vec::new();
     loop {
-        match (client_hello::read(&heard), must) {
+        match (client_hello::read(&first_bytes), must) {
             (ClientHello::Complete(name), _) => {
-                return if sni_matches(target, name.as_deref()) { Ok(heard) } else { Err(sni_mismatch(name)) };
+                return if sni_matches(target, name.as_deref()) { Ok(first_bytes) } else { Err(sni_mismatch(name)) };
             }
-            (ClientHello::NotTls, TlsRequirement::IfTlsMatchingName) => return Ok(heard),
+            (ClientHello::NotTls, TlsRequirement::IfTlsMatchingName) => return Ok(first_bytes),
             (ClientHello::NotTls | ClientHello::Malformed, _) => return Err(TunnelEnd::Cut(DecisionReason::NotTls)),
             (ClientHello::Incomplete, _) => (),
         }
-        match client.read_buf(&mut heard).await {
-            Ok(0) if must == TlsRequirement::IfTlsMatchingName => return Ok(heard),
+        match client.read_buf(&mut first_bytes).await {
+            Ok(0) if must == TlsRequirement::IfTlsMatchingName => return Ok(first_bytes),
             Ok(0) | Err(_) => return Err(TunnelEnd::Disconnected),
             Ok(_) => (),
         }
     }
 }
 
-/// An address has no name to send; everything else has to send its own.
+/// Says whether a server name fits the target. An address has no name to send; every other target has to send its
+/// own.
 fn sni_matches(target: &EgressTarget, name: Option<&str>) -> bool {
     match name {
         Some(name) => canonical_host(name).is_ok_and(|name| name == target.host()),
@@ -259,15 +260,15 @@ mod tests {
     use crate::inspect::client_hello::tests::hello;
 
     #[track_caller]
-    fn check(target: &str, must: TlsRequirement, said: &[u8], want: Result<(), TunnelEnd>) {
+    fn check(target: &str, must: TlsRequirement, sent_bytes: &[u8], want: Result<(), TunnelEnd>) {
         let target = EgressTarget::parse_authority(target, None).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let got = runtime.block_on(read_first_bytes(&mut &said[..], &target, must));
-        assert_eq!(got, want.map(|()| said.to_vec()));
+        let got = runtime.block_on(read_first_bytes(&mut &sent_bytes[..], &target, must));
+        assert_eq!(got, want.map(|()| sent_bytes.to_vec()));
     }
 
     #[test]
-    fn first_words_must_fit_the_target() {
+    fn the_first_bytes_must_fit_the_target() {
         let sni = |name: Option<&str>| Err(TunnelEnd::Cut(DecisionReason::SniMismatch(name.map(str::to_owned))));
         for must in [TlsRequirement::Required, TlsRequirement::IfTlsMatchingName] {
             check("x.io:443", must, &hello(Some("x.io")), Ok(()));

@@ -1,4 +1,4 @@
-//! `CONNECT`: a tunnel to a name and a port.
+//! Serves `CONNECT`: a tunnel to a name and a port.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::parse::request_head::RequestHead;
 use crate::reply::ProxyReply;
 use crate::stream::{ClientStream, write_and_close};
 
-/// Serves one `CONNECT` request; the client's stream begins behind its head.
+/// Serves one `CONNECT` request; the client's stream begins after its head.
 pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl ClientStream, head: &RequestHead) {
     let target = match connect_target(head) {
         Ok(target) => target,
@@ -36,7 +36,7 @@ pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl Cli
 
 fn connect_target(head: &RequestHead) -> Result<EgressTarget, DecisionReason> {
     let target = EgressTarget::parse_authority(&head.target, None)?;
-    // Old clients send no `Host`, and some leave the port out of it.
+    // Old clients send no `Host`, and some omit the port in it.
     if let Some(host) = &head.host
         && EgressTarget::parse_authority(host, Some(target.port())).ok().as_ref() != Some(&target)
     {
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn targets() {
+    fn targets_must_agree_with_the_host_header() {
         check("X.io:443", None, false, Ok("x.io:443"));
         check("x.io:443", Some("x.io:443"), false, Ok("x.io:443"));
         check("x.io:443", Some("x.io"), false, Ok("x.io:443"));

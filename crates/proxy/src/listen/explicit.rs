@@ -1,4 +1,5 @@
-//! The door for clients that know of a proxy. One port, three protocols, told apart by the first byte.
+//! Serves the listener for clients that are configured to use a proxy: three protocols on one port, told apart by the
+//! first byte.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl Cli
     let mut bytes = Vec::new();
     match timeout(context.limits.head_time, client.read_buf(&mut bytes)).await {
         Ok(Ok(1..)) => (),
-        // It came and went without a word.
+        // The client closed the connection without sending anything.
         Ok(Ok(0) | Err(_)) => return,
         Err(_) => return context.report_refused_text(EgressEntry::Unknown, "", 0, &DecisionReason::ClientTimeout),
     }

@@ -1,4 +1,5 @@
-//! SOCKS5: a tunnel to a name or an address. No passwords (the door itself says who is calling), no UDP, no listening.
+//! Serves SOCKS5: a tunnel to a name or an address. Passwords are not supported (the listener identifies the
+//! sandbox), nor are UDP and `BIND`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ const NO_AUTH: u8 = 0;
 const NO_METHOD: u8 = 0xff;
 const CONNECT: u8 = 1;
 
-/// The answers of the protocol that we give.
+/// The reply codes that the proxy uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum SocksReplyCode {
@@ -31,16 +32,16 @@ enum SocksReplyCode {
     AddressUnknown = 8,
 }
 
-/// A part of the conversation, read from the bytes that came so far.
+/// The result of parsing one step of the handshake from the bytes received so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum SocksParse<T> {
-    /// Not all of it is here.
+    /// The step is incomplete.
     Incomplete,
-    /// It is here, and took so many bytes.
+    /// The step is complete and took this many bytes.
     Complete(T, usize),
 }
 
-/// Where a client wants to go, as it wrote it.
+/// The requested target, as the client wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SocksRequest {
     host: String,
@@ -48,26 +49,31 @@ struct SocksRequest {
     port: u16,
 }
 
-/// Serves one client; `bytes` is what it said so far.
+/// Serves one client; `bytes` is what it has sent so far.
 pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl ClientStream, mut bytes: Vec<u8>) {
-    let wish = match timeout(context.limits.head_time, negotiate(&mut client, &mut bytes)).await {
-        Ok(Ok(wish)) => wish,
-        Ok(Err(Some(farewell))) => {
+    let requested = match timeout(context.limits.head_time, negotiate(&mut client, &mut bytes)).await {
+        Ok(Ok(requested)) => requested,
+        Ok(Err(Some(last_reply))) => {
             context.report_refused_text(
                 EgressEntry::Socks,
                 "",
                 0,
-                &DecisionReason::Malformed("not a SOCKS request that is carried"),
+                &DecisionReason::Malformed("not a supported SOCKS request"),
             );
-            return write_and_close(client, &farewell).await;
+            return write_and_close(client, &last_reply).await;
         }
         Ok(Err(None)) => return,
         Err(_) => return context.report_refused_text(EgressEntry::Socks, "", 0, &DecisionReason::ClientTimeout),
     };
-    let target = match wish.target {
+    let target = match requested.target {
         Ok(target) => target,
         Err(bad) => {
-            context.report_refused_text(EgressEntry::Socks, &wish.host, wish.port, &DecisionReason::Target(bad));
+            context.report_refused_text(
+                EgressEntry::Socks,
+                &requested.host,
+                requested.port,
+                &DecisionReason::Target(bad),
+            );
             return write_and_close(client, &reply_bytes(SocksReplyCode::NotAllowed)).await;
         }
     };
@@ -89,8 +95,8 @@ pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl Cli
     }
 }
 
-/// Talks until the client has said where it wants to go. What it said beyond that stays in `bytes`. The error is the
-/// last thing to tell it, if it is still there.
+/// Negotiates until the client has named its target. What it sent beyond that stays in `bytes`. The error is the last
+/// reply to send, if the client is still connected.
 async fn negotiate(client: &mut impl ClientStream, bytes: &mut Vec<u8>) -> Result<SocksRequest, Option<Vec<u8>>> {
     let accepted = read_message(client, bytes, |bytes| Ok(parse_greeting(bytes))).await?;
     if !accepted {
@@ -121,7 +127,7 @@ async fn read_message<T>(
     }
 }
 
-/// Reads the greeting: does the client go without a password?
+/// Parses the greeting, and says whether the client accepts to go without a password.
 fn parse_greeting(bytes: &[u8]) -> SocksParse<bool> {
     let [version, count, rest @ ..] = bytes else { return SocksParse::Incomplete };
     match rest.get(..usize::from(*count)) {
@@ -163,18 +169,18 @@ fn socks_request(host: &[u8], kind: u8, port: u16) -> SocksRequest {
     }
 }
 
-/// Reads a greeting and then a request: how many bytes each took, and the target if there is one. Nothing as long as
+/// Parses a greeting and then a request: how many bytes each took, and the target if there is one. `None` as long as
 /// something is missing.
 pub fn parse_handshake(bytes: &[u8]) -> Option<(usize, usize, Option<EgressTarget>)> {
     let SocksParse::Complete(_, greeted) = parse_greeting(bytes) else { return None };
     match parse_request(bytes.get(greeted..)?) {
-        Ok(SocksParse::Complete(wish, asked)) => Some((greeted, asked, wish.target.ok())),
+        Ok(SocksParse::Complete(requested, asked)) => Some((greeted, asked, requested.target.ok())),
         Ok(SocksParse::Incomplete) => None,
         Err(_) => Some((greeted, 0, None)),
     }
 }
 
-/// Writes an answer. The address in it is nobody's: ours is not the client's business.
+/// Serializes a reply. The address in it is zero: the proxy's own is of no concern to the client.
 fn reply_bytes(code: SocksReplyCode) -> Vec<u8> {
     vec![VERSION, code as u8, 0, 1, 0, 0, 0, 0, 0, 0]
 }
@@ -192,9 +198,9 @@ mod tests {
     #[track_caller]
     fn check(bytes: &[u8], want: Result<Option<&str>, SocksReplyCode>) {
         let got = match parse_request(bytes) {
-            Ok(SocksParse::Complete(wish, length)) => {
+            Ok(SocksParse::Complete(requested, length)) => {
                 assert_eq!(length, bytes.len());
-                Ok(wish.target.ok().map(|target| target.to_string()))
+                Ok(requested.target.ok().map(|target| target.to_string()))
             }
             Ok(SocksParse::Incomplete) => panic!("{bytes:?} is all there is"),
             Err(code) => Err(code),
@@ -210,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn requests() {
+    fn requests_are_parsed() {
         check(&named(b"X.io.", 443), Ok(Some("x.io:443")));
         check(&[5, 1, 0, 1, 1, 1, 1, 1, 0, 80], Ok(Some("1.1.1.1:80")));
         let v6 = Ipv6Addr::LOCALHOST.octets();
@@ -229,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn greetings() {
+    fn greetings_are_parsed() {
         for (bytes, want) in [
             (&[5, 1, 0][..], SocksParse::Complete(true, 3)),
             (&[5, 2, 2, 0, 9], SocksParse::Complete(true, 4)),

@@ -1,5 +1,5 @@
-//! The door for clients that know of no proxy: they connect to a synthetic address, and the address says which name
-//! they asked for.
+//! Serves the listener for clients that know of no proxy: they connect to a synthetic address, which identifies the
+//! name that they resolved.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +32,8 @@ pub(crate) async fn serve(context: &Arc<ConnectionContext>, client: impl ClientS
     }
 }
 
-/// Nobody waits for a yes here, so the hello can be heard before anything is resolved or dialled.
+/// Reads the hello before anything is resolved or dialled, which is possible here because the client waits for no
+/// reply.
 async fn serve_tls(context: &Arc<ConnectionContext>, mut client: impl ClientStream, target: &EgressTarget) {
     if context.check_policy(ENTRY, target, &AccessRequest::Tunnel).is_err() {
         return;

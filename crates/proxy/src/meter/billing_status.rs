@@ -1,7 +1,8 @@
-//! What the status of an answer says about its bill.
+//! Decides what the status of an answer means for its charge.
 
-/// Tells whether somebody on the way gave up waiting: the provider behind may have gone on, and charge for it. Every other
-/// error means that the call failed, and nobody charges for that unless the error itself says what it cost.
+/// Says whether a server on the way gave up waiting: the provider behind it may have continued, and charge for it.
+/// Every other error means that the call failed, which providers do not charge for unless the error itself says what
+/// it cost.
 pub fn is_timeout_status(status: u16) -> bool {
     matches!(status, 408 | 499 | 504 | 520..=524)
 }
@@ -11,7 +12,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses() {
+    fn only_timeout_statuses_may_be_charged() {
         for (status, want) in [
             (400, false),
             (408, true),

@@ -1,6 +1,6 @@
-//! Which paths of a model's service may be asked for. Files, batches, keys and everything new stay shut.
+//! Decides which paths of a model API may be called. Files, batches, keys and everything new are refused.
 
-/// The family of endpoints a reverse route speaks.
+/// The API that a model route serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteApi {
     Anthropic,
@@ -8,18 +8,18 @@ pub enum RouteApi {
     Gemini,
 }
 
-/// What may be asked of a route. Everything else is refused.
+/// What may be requested of a route. Everything else is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RouteEndpoint {
     /// Costs money, so it is metered.
     Call(ModelCallKind),
-    /// Costs nothing, and is about a question like one that does: counting its tokens.
+    /// Costs nothing, and takes the same request as a call that does: counting its tokens.
     Count(ModelCallKind),
     /// Costs nothing: listing models.
     Free,
 }
 
-/// A question to a model.
+/// The kind of a model call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelCallKind {
     Messages,
@@ -28,10 +28,10 @@ pub enum ModelCallKind {
     Gemini { model: String, stream: bool },
 }
 
-/// Returns what a request asks for, or `None` when it must be refused.
+/// Returns the endpoint that a request asks for, or `None` if it must be refused.
 ///
-/// `path` is what follows the route's prefix, without query, beginning with `/`. The version before it may be left out.
-/// Only the plain spelling is known: an escaped or doubled slash is another path.
+/// `path` is what follows the route's prefix, without query, beginning with `/`. The version before it may be
+/// omitted. Only the plain spelling is accepted: an escaped or doubled slash is another path.
 pub fn classify_endpoint(wire: RouteApi, method: &str, path: &str) -> Option<RouteEndpoint> {
     let version = match wire {
         RouteApi::Anthropic | RouteApi::OpenAi => "/v1",
@@ -66,14 +66,14 @@ pub fn classify_endpoint(wire: RouteApi, method: &str, path: &str) -> Option<Rou
 
 fn model_list_endpoint(path: &str) -> Option<RouteEndpoint> {
     let rest = path.strip_prefix("/models")?;
-    // Names of models may have parts: `maker/model`.
+    // Model names may have several parts: `maker/model`.
     let named = || {
         rest.strip_prefix('/').is_some_and(|name| name.split('/').count() <= 3 && name.split('/').all(is_plain_segment))
     };
     (rest.is_empty() || named()).then_some(RouteEndpoint::Free)
 }
 
-/// Tells whether a text is one plain part of a path.
+/// Says whether a text is one plain segment of a path.
 fn is_plain_segment(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric()) && text.bytes().all(plain)
@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics_and_never_climbs(path in "\\PC{0,40}|(/|v1|v1beta|models|messages|[.:%]|\\.\\.){0,9}") {
+        fn never_allows_parent_segments(path in "\\PC{0,40}|(/|v1|v1beta|models|messages|[.:%]|\\.\\.){0,9}") {
             for wire in [RouteApi::Anthropic, RouteApi::OpenAi, RouteApi::Gemini] {
                 for method in ["GET", "POST"] {
                     if classify_endpoint(wire, method, &path).is_some() {

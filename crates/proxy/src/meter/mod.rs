@@ -1,7 +1,8 @@
-//! The pure half of metering: what may be asked of a model, what it costs at most, and what an answer says it cost.
+//! Meters model calls, the pure half: what may be requested of a model, what it costs at most, and what an answer
+//! says it cost.
 //!
-//! Everything here is bytes in, judgement out. Reserving, dialling and writing down are done elsewhere. Requests come
-//! from the cage and are hostile: what cannot be read one way only, or cannot be estimated, is refused.
+//! Everything here turns bytes into a decision. Reserving, dialling and recording are done elsewhere. Requests come
+//! from the sandbox and are hostile: what cannot be read in one way only, or cannot be estimated, is refused.
 
 mod billing_status;
 mod endpoint;

@@ -1,11 +1,11 @@
-//! Whether the model that answered is the one that was asked.
+//! Decides whether the model that answered is the requested one.
 //!
-//! Providers answer with the date of a model added to its name, gateways with the maker before it or in another order.
-//! A model of another size, generation or family has other words in its name, and may have another price.
+//! Providers answer with a date appended to a model's name, gateways with the maker before it or in another order. A
+//! model of another size, generation or family has other words in its name, and may have another price.
 
-/// Words that say where a model runs, who sells it or in what shape it is, and not which one it is.
+/// Words that say where a model runs, who sells it or in what format it is, and not which one it is.
 const NEUTRAL_WORDS: &[&str] = &[
-    // What is newest, and what is free.
+    // Versions and price tiers.
     "latest",
     "preview",
     "exp",
@@ -14,7 +14,7 @@ const NEUTRAL_WORDS: &[&str] = &[
     "stable",
     "free",
     "instruct",
-    // Places.
+    // Regions.
     "us",
     "eu",
     "apac",
@@ -35,8 +35,8 @@ const NEUTRAL_WORDS: &[&str] = &[
     "zai",
 ];
 
-/// Says whether a model that says it answered can be the one that was asked: the same name, with a date, a maker or a
-/// place more or less. One that says nothing is believed to be.
+/// Says whether the model that says it answered can be the requested one: the same name, with a date, a maker or a
+/// region more or less. An empty name is taken for the same.
 pub fn is_same_model(asked: &str, said: &str) -> bool {
     if asked == said || said.trim().is_empty() {
         return true;
@@ -52,7 +52,7 @@ pub fn is_same_model(asked: &str, said: &str) -> bool {
     are_neutral(&rest) && are_neutral(&said)
 }
 
-/// Returns the words of a name, less the path before it.
+/// Returns the words of a name, without the path before it.
 fn name_words(name: &str) -> Vec<&str> {
     let name = name.rsplit('/').next().unwrap_or(name);
     name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect()
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_by_another_name() {
+    fn variants_of_a_name_are_the_same_model() {
         for (asked, said) in [
             ("gpt-5", "gpt-5-2025-08-07"),
             ("gpt-4o", "GPT-4o-2024-08-06"),
@@ -101,12 +101,12 @@ mod tests {
         ] {
             check(asked, said, true);
         }
-        // Who says nothing says nothing else.
+        // An empty name does not contradict.
         assert!(is_same_model("m", "") && is_same_model("m", " "));
     }
 
     #[test]
-    fn another() {
+    fn other_models_are_told_apart() {
         for (asked, said) in [
             ("gpt-5", "gpt-5-mini"),
             ("gpt-5", "gpt-5-pro-2025-10-06"),
@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics_and_says_the_same_both_ways(one in "\\PC{0,20}", other in "([a-z0-9]{1,4}[-./: ]){0,6}") {
+        fn never_panics_and_is_symmetric(one in "\\PC{0,20}", other in "([a-z0-9]{1,4}[-./: ]){0,6}") {
             prop_assert!(is_same_model(&one, &one));
             if !one.trim().is_empty() && !other.trim().is_empty() {
                 prop_assert_eq!(is_same_model(&one, &other), is_same_model(&other, &one));

@@ -1,4 +1,4 @@
-//! What a client is told, in the words its own library understands, so that it stops instead of trying again.
+//! Writes refusals in the provider's own error format, so that a client's library stops instead of retrying.
 
 use serde_json::{Value, json};
 
@@ -8,23 +8,23 @@ use super::endpoint::RouteApi;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GatewayRefusal {
     Budget(String),
-    /// A rule of the network policy is against it.
+    /// A rule of the network policy denies it.
     Policy(String),
-    /// The endpoint must not be spoken to as things are set, and asking again changes nothing.
+    /// The configuration does not permit calls to the endpoint, and retrying changes nothing.
     Barred(String),
     Model(String),
     Endpoint(String),
     Credential(String),
     BadRequest(String),
     TooLarge(String),
-    /// Another protocol was asked for.
+    /// The request asked for another protocol.
     Upgrade(String),
     Upstream(String),
     Unavailable(String),
 }
 
 impl GatewayRefusal {
-    /// Returns the reason in words.
+    /// Returns the reason as text.
     pub fn why(&self) -> &str {
         match self {
             Self::Budget(why)
@@ -41,7 +41,7 @@ impl GatewayRefusal {
         }
     }
 
-    /// Returns what it is about, in a word.
+    /// Returns the kind of refusal, in one word.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Budget(_) => "budget",
@@ -58,23 +58,23 @@ impl GatewayRefusal {
         }
     }
 
-    /// Says whether the request was allowed and came to nothing on its way.
+    /// Says whether the request was allowed and failed on its way.
     pub fn is_failure(&self) -> bool {
         matches!(self, Self::Upstream(_) | Self::Unavailable(_))
     }
 }
 
-/// An answer in the provider's own shape.
+/// A response in the provider's own format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusalResponse {
     pub status: u16,
     /// JSON.
     pub body: String,
-    /// With `content-type`.
+    /// Including `content-type`.
     pub headers: Vec<(&'static str, &'static str)>,
 }
 
-/// Puts a refusal into the words of a provider. The message begins with `ralph: `.
+/// Writes a refusal in the format of a provider. The message begins with `ralph: `.
 pub fn refusal_response(wire: RouteApi, refusal: &GatewayRefusal) -> RefusalResponse {
     let message = match refusal {
         GatewayRefusal::Budget(why) if why.starts_with("budget spent") => format!("ralph: {why}"),
@@ -91,7 +91,7 @@ pub fn refusal_response(wire: RouteApi, refusal: &GatewayRefusal) -> RefusalResp
         headers.push(("x-should-retry", "false"));
     }
     if matches!(refusal, GatewayRefusal::Upgrade(_)) {
-        // As the status demands: it names what is spoken here.
+        // The status requires it: it names the supported protocol.
         headers.extend([("upgrade", "HTTP/1.1"), ("connection", "upgrade")]);
     }
     RefusalResponse { status, body: body.to_string(), headers }
@@ -116,8 +116,8 @@ fn anthropic(refusal: &GatewayRefusal, message: &str) -> (u16, Value) {
 
 fn openai(refusal: &GatewayRefusal, message: &str) -> (u16, Value) {
     let (status, kind, code) = match refusal {
-        // A status that codex quotes and does not repeat: for a 429 of this code some clients have words of
-        // their own, and a 402 or 403 is tried again.
+        // A status that codex quotes and does not retry: for a 429 with this code some clients show a text of their
+        // own, and a 402 or 403 is retried.
         GatewayRefusal::Budget(_) => (400, "invalid_request_error", "insufficient_quota"),
         GatewayRefusal::Policy(_) => (403, "permission_error", "host_not_allowed"),
         GatewayRefusal::Barred(_) => (403, "permission_error", "endpoint_not_usable"),
@@ -126,7 +126,7 @@ fn openai(refusal: &GatewayRefusal, message: &str) -> (u16, Value) {
         GatewayRefusal::Credential(_) => (401, "authentication_error", "invalid_api_key"),
         GatewayRefusal::BadRequest(_) => (400, "invalid_request_error", "invalid_request"),
         GatewayRefusal::TooLarge(_) => (413, "invalid_request_error", "request_too_large"),
-        // The one status on which codex goes on with requests at once.
+        // The one status on which codex continues with requests at once.
         GatewayRefusal::Upgrade(_) => (426, "invalid_request_error", "upgrade_not_supported"),
         GatewayRefusal::Upstream(_) => (502, "server_error", "bad_gateway"),
         GatewayRefusal::Unavailable(_) => (503, "server_error", "service_unavailable"),
@@ -169,12 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_budget() {
+    fn a_spent_budget_is_refused_in_each_format() {
         let spent = GatewayRefusal::Budget("$1.00 of $1.00".into());
         let message = "ralph: budget spent: $1.00 of $1.00";
         let said = json!({"type": "error", "error": {"type": "billing_error", "message": message}});
         check(RouteApi::Anthropic, &spent, 402, &said);
-        // The ledger's own words already say it.
+        // The ledger's own message already says it.
         check(RouteApi::Anthropic, &GatewayRefusal::Budget("budget spent: $1.00 of $1.00".into()), 402, &said);
         let (kind, code) = ("invalid_request_error", "insufficient_quota");
         let said = json!({"error": {"message": message, "type": kind, "param": null, "code": code}});
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_refusal() {
+    fn other_refusals_have_their_own_status_and_code() {
         let text = || "no \"such\"\nthing".to_owned();
         for (why, status, anthropic, openai, gemini) in [
             (

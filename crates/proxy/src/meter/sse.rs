@@ -1,10 +1,10 @@
-//! Server-sent events, one step at a time: bytes in any pieces, with any line ends, in bounded memory.
+//! Parses server-sent events step by step: bytes in any pieces, with any line ends, in bounded memory.
 
 /// A line, or the data of one event, was longer than allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SseTooLong;
 
-/// What a step over the bytes came to.
+/// The result of one step over the bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SseStep {
     /// The bytes ended within a line.
@@ -12,15 +12,15 @@ pub(super) enum SseStep {
     /// The second half of a line end whose first half came before.
     Tail,
     Comment,
-    /// A line that belongs to an event which is not over.
+    /// A line of an event that has not ended.
     Field,
-    /// An event without data is over.
+    /// The end of an event without data.
     Nothing,
-    /// An event is over; its data lines, joined.
+    /// The end of an event, with its data lines joined.
     Event(Vec<u8>),
 }
 
-/// Where a stream of events stands.
+/// The parser of one stream of events.
 #[derive(Debug)]
 pub(super) struct SseParser {
     most: usize,
@@ -31,12 +31,12 @@ pub(super) struct SseParser {
 }
 
 impl SseParser {
-    /// Reads a stream whose lines and events are at most so many bytes long.
+    /// Creates a parser for lines and events of at most `most` bytes.
     pub(super) fn new(most: usize) -> Self {
         Self { most, line: Vec::new(), data: None, after_return: false, first: true }
     }
 
-    /// Goes over the bytes to the end of the next line, and returns how many that were.
+    /// Consumes bytes up to the end of the next line, and returns how many.
     pub(super) fn step(&mut self, bytes: &[u8]) -> Result<(usize, SseStep), SseTooLong> {
         if std::mem::take(&mut self.after_return) && bytes.first() == Some(&b'\n') {
             return Ok((1, SseStep::Tail));
@@ -58,7 +58,7 @@ impl SseParser {
         Ok((at + taken, self.end_line()?))
     }
 
-    /// Ends the stream, and returns the data of an event that nobody closed.
+    /// Ends the stream, and returns the data of an event that was not terminated.
     pub(super) fn finish(&mut self) -> Result<Option<Vec<u8>>, SseTooLong> {
         if !self.line.is_empty() {
             self.end_line()?;
@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_pieces_are_the_whole(
+        fn splitting_the_input_makes_no_difference(
             text in "(data|:|[ a]|\r|\n|\r\n|\n\n|\u{feff}|é){0,40}",
             cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..6),
             most in 1..30usize,

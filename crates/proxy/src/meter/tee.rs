@@ -1,4 +1,4 @@
-//! Reads what an answer cost while it passes by.
+//! Reads the usage of an answer while it is passed on.
 
 use bytes::{Bytes, BytesMut};
 use ralph_core::price::TokenUsage;
@@ -12,22 +12,22 @@ const MAX_LINE: usize = 8 << 20;
 /// Longer bodies are passed on, but not read.
 const MAX_BODY: usize = 16 << 20;
 
-/// What was read out of an answer.
+/// What was read from an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MeteredAnswer {
     pub usage: Option<TokenUsage>,
-    /// The answer came to its proper end with a final count. Without it `usage` may be too small.
+    /// The answer ended properly with final usage. Otherwise `usage` may be too small.
     pub complete: bool,
     /// The model that says it answered.
     pub model: Option<String>,
-    /// Why the model stopped, in the provider's word.
+    /// Why the model stopped, as the provider names it.
     pub stop: Option<String>,
-    /// The provider said it failed, and how.
+    /// The provider's error text, if it reported a failure.
     pub failed: Option<String>,
 }
 
-/// Reads usage out of an answer that passes by, without delaying or changing a byte, except that it drops the usage
-/// chunk a client did not ask for.
+/// Reads usage from an answer that is passed on, without delaying or changing a byte, except that it drops the usage
+/// chunk that a client did not ask for.
 #[derive(Debug)]
 pub struct UsageTee {
     reader: UsageReader,
@@ -35,7 +35,7 @@ pub struct UsageTee {
     /// The stream carries a usage chunk that is not for the client: events are passed on whole.
     hold: bool,
     held: BytesMut,
-    /// What is held so far can be passed on without knowing how the event goes on.
+    /// What is held so far can be passed on without knowing the rest of the event.
     only_comments: bool,
     /// The last event was dropped, and so is the rest of its line end.
     cut: bool,
@@ -46,13 +46,13 @@ pub struct UsageTee {
 
 #[derive(Debug)]
 enum TeeState {
-    /// Nothing but white space so far, and nobody said what it is.
+    /// Only white space so far, and no content type that says what it is.
     Unknown,
     Events(SseParser),
     /// The body so far; one that comes in one piece is not copied.
     Json(TeeBody),
     Stopped {
-        /// Something was not read, so nothing is known to be final.
+        /// Something was not read, so no usage is known to be final.
         short: bool,
     },
 }
@@ -61,7 +61,7 @@ enum TeeState {
 #[derive(Debug, Default)]
 struct TeeBody {
     first: Bytes,
-    /// All of them, as soon as there are more.
+    /// All pieces, as soon as there is more than one.
     all: Vec<u8>,
 }
 
@@ -87,9 +87,9 @@ impl TeeBody {
 }
 
 impl UsageTee {
-    /// Begins to read an answer. `usage_added` is what [`Written`](super::Written) said of its request.
+    /// Starts reading an answer. `usage_added` comes from the [`RewrittenRequest`](super::RewrittenRequest).
     ///
-    /// A content type that promises events is believed; otherwise the first byte decides, because gateways mislabel.
+    /// A content type of events is trusted; otherwise the first byte decides, because gateways mislabel.
     pub fn new(call: &ModelCallKind, content_type: Option<&str>, usage_added: bool) -> Self {
         Self::with_limits(call, content_type, usage_added, MAX_LINE, MAX_BODY)
     }
@@ -116,7 +116,8 @@ impl UsageTee {
         }
     }
 
-    /// Takes a piece of the body and returns what to pass on: the very same bytes unless a usage chunk must be dropped.
+    /// Takes a piece of the body and returns what to pass on: the very same bytes unless a usage chunk must be
+    /// dropped.
     pub fn pass(&mut self, piece: Bytes) -> Bytes {
         let mut start = 0;
         if matches!(self.reading, TeeState::Unknown) {
@@ -174,19 +175,19 @@ impl UsageTee {
         if dropped { Bytes::new() } else { held }
     }
 
-    /// Returns what is known so far. A body that is not a stream of events is only understood at its end.
+    /// Returns what is known so far. A body that is not a stream of events is only parsed at its end.
     pub fn snapshot(&self) -> MeteredAnswer {
         let seen = self.reader.snapshot(self.ended);
         let short = matches!(self.reading, TeeState::Stopped { short: true });
         MeteredAnswer { complete: seen.complete && !short, ..seen }
     }
 
-    /// Says whether the model has begun to answer: what fails before costs nothing beyond what was counted.
+    /// Says whether the model has begun to answer: a failure before that costs nothing beyond what was counted.
     pub fn has_begun(&self) -> bool {
         self.reader.has_begun()
     }
 
-    /// Passes events on one by one, less those that only carry the usage we asked for.
+    /// Passes events on one by one, without those that only carry the usage that the proxy asked for.
     fn hold_events(&mut self, bytes: &[u8], out: &mut BytesMut) {
         let mut rest = bytes;
         while !rest.is_empty() {

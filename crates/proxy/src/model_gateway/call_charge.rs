@@ -1,4 +1,4 @@
-//! A call of a model between its reservation and its bill.
+//! Charges a model call: from its reservation to its actual cost.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::ledger::Reservation;
 use crate::meter::{MeteredAnswer, is_same_model};
 use crate::observer::{ChargeBasis, ChargedCall};
 
-/// A call that was let through, and what was set aside for it.
+/// A call that was allowed, and its reservation.
 #[derive(Debug)]
 pub(crate) struct PendingCharge {
     pub(crate) id: u64,
@@ -19,22 +19,22 @@ pub(crate) struct PendingCharge {
     pub(crate) price: Option<Price>,
     pub(crate) route: String,
     pub(crate) model: String,
-    /// All that may be called there: a gateway may answer with another than was asked.
+    /// All models that may be called on the route: a gateway may answer with another than the requested one.
     pub(crate) models: Arc<RouteModels>,
-    /// The one that says it answered, if it is another.
+    /// The model that says it answered, if it is another.
     pub(crate) answered_by: Option<String>,
     /// The worst case in tokens.
     pub(crate) input: u64,
     pub(crate) output: u64,
     pub(crate) writes: CacheLifetime,
     pub(crate) limits: Vec<(String, String)>,
-    /// The provider answered with an error: nobody charges for that, unless it says what it cost.
+    /// The provider answered with an error: providers do not charge for that, unless the error says what it cost.
     pub(crate) refused: bool,
 }
 
 impl PendingCharge {
-    /// Charges what an answer said it used, or the worst case when nobody saw the final count. `begun` says whether the
-    /// model had begun to answer.
+    /// Charges what an answer reported as usage, or the worst case if no final usage was seen. `begun` says whether
+    /// the model had begun to answer.
     pub(crate) fn settle(mut self, seen: &MeteredAnswer, begun: bool) -> ChargedCall {
         self.answered_by = seen.model.clone().filter(|said| !is_same_model(&self.model, said));
         if self.refused {
@@ -43,7 +43,7 @@ impl PendingCharge {
                 _ => self.charge_nothing(),
             };
         }
-        // A failure in the middle leaves words that were made and not counted.
+        // A failure in the middle leaves output that was generated and not counted.
         let failed_first = seen.failed.is_some() && !begun;
         match &seen.usage {
             Some(usage) if seen.complete || failed_first => self.charge_reported(*usage),
@@ -52,7 +52,7 @@ impl PendingCharge {
         }
     }
 
-    /// Notes how an answer began.
+    /// Records the status of an answer.
     pub(crate) fn record_status(&mut self, status: u16) {
         self.refused = !matches!(status, 101 | 200..=299);
     }
@@ -65,12 +65,12 @@ impl PendingCharge {
         ChargedCall { id, route, model, answered_by: None, usage, cost, charge, limits }
     }
 
-    /// Charges an answer that cannot be read.
+    /// Charges a call whose answer cannot be read.
     pub(crate) fn charge_unreadable(self) -> ChargedCall {
         if self.refused { self.charge_nothing() } else { self.charge_worst_case() }
     }
 
-    /// Charges all that was set aside.
+    /// Charges the whole reservation.
     pub(crate) fn charge_worst_case(self) -> ChargedCall {
         let other = self.cost_at_answering_model(|price| price.worst_case(self.input, self.output, self.writes));
         let answered_by = self.printable_answering_model();
@@ -91,8 +91,8 @@ impl PendingCharge {
         ChargedCall { id, route, model, answered_by, usage, cost, charge: ChargeBasis::Reported, limits }
     }
 
-    /// Returns what the call costs at the price of the model that says it answered; nothing where that is the one that
-    /// was asked, or one whose price nobody knows here.
+    /// Returns what the call costs at the price of the model that says it answered; zero if that is the requested
+    /// model, or one whose price is unknown.
     fn cost_at_answering_model(&self, cost: impl Fn(Price) -> MicroUsd) -> MicroUsd {
         let Some(by) = &self.answered_by else { return MicroUsd::ZERO };
         let known = self.models.iter().filter(|(name, _)| is_same_model(name, by));
@@ -104,7 +104,7 @@ impl PendingCharge {
     }
 }
 
-/// Returns what a provider says about its rate limits.
+/// Returns the headers in which a provider reports its rate limits.
 pub(crate) fn rate_limit_headers(headers: &HeaderMap) -> Vec<(String, String)> {
     let telling = |name: &str| name.contains("ratelimit") || name.starts_with("retry-after");
     let shown = |text: &str| ralph_core::text::strip_control(ralph_core::text::first_line(text, 80));

@@ -1,4 +1,4 @@
-//! Reserves the worst case of a call in the ledger, and writes the request so that it cannot cost more.
+//! Reserves the worst case of a call in the ledger, and rewrites the request so that it cannot cost more.
 
 use std::sync::Arc;
 
@@ -12,26 +12,26 @@ use crate::ledger::LedgerRate;
 use crate::meter::{self, GatewayRefusal};
 use crate::observer::EgressEvent;
 
-/// A call that is paid for in advance.
+/// A call that was reserved.
 pub(super) struct PreparedCall {
     pub(super) body: Bytes,
-    /// The provider was asked for a count that the client did not ask for.
+    /// The provider was asked to report usage that the client did not ask for.
     pub(super) usage_added: bool,
-    /// What is written down before it is dialled.
+    /// The event that is persisted before the call is dialled.
     pub(super) calling: EgressEvent,
 }
 
 impl GatewayRequest<'_> {
-    /// Writes a question anew that is only counted. Nobody pays for it; it is held to the same models and fields.
+    /// Rewrites a request that only counts tokens. It costs nothing, but is held to the same models and fields.
     pub(super) fn rewrite_count_request(
         &self,
         call: &meter::ModelCallKind,
         body: &[u8],
     ) -> Result<Bytes, GatewayRefusal> {
-        let asked =
+        let request =
             meter::MeteredRequest::parse(call, body).map_err(|bad| GatewayRefusal::BadRequest(bad.to_string()))?;
-        self.allowed_model(asked.model())?;
-        Ok(asked.write_for_count().into())
+        self.allowed_model(request.model())?;
+        Ok(request.write_for_count().into())
     }
 
     /// Returns what is known about a model that may be called.
@@ -46,26 +46,26 @@ impl GatewayRequest<'_> {
         })
     }
 
-    /// Sets the worst case of a call aside and writes the request so that it cannot become worse.
+    /// Reserves the worst case of a call and rewrites the request so that it cannot cost more.
     pub(super) fn reserve(&mut self, call: &meter::ModelCallKind, body: &[u8]) -> Result<PreparedCall, GatewayRefusal> {
-        let asked =
+        let request =
             meter::MeteredRequest::parse(call, body).map_err(|bad| GatewayRefusal::BadRequest(bad.to_string()))?;
-        let asked = if self.route.legacy_limit { asked.with_legacy_limit() } else { asked };
-        let name = asked.model().to_owned();
+        let request = if self.route.legacy_limit { request.with_legacy_limit() } else { request };
+        let name = request.model().to_owned();
         let model = self.allowed_model(&name)?;
-        let room = self.context.ledger.balance();
-        if model.price.is_none() && room.tokens.is_none() {
+        let balance = self.context.ledger.balance();
+        if model.price.is_none() && balance.tokens.is_none() {
             return Err(GatewayRefusal::Model(format!(
-                "nobody knows what `{}` costs, and the run has no cap of tokens",
+                "the price of `{}` is unknown, and the run has no token cap",
                 printable(&name)
             )));
         }
-        let input = asked.input();
-        let choices = asked.choices();
+        let input = request.input();
+        let choices = request.choices();
         // The limits of a model and of a profile are those of one answer.
-        let each = asked.wanted_output().map_or(model.default_output, |all| all / choices).min(model.max_output);
+        let each = request.wanted_output().map_or(model.default_output, |all| all / choices).min(model.max_output);
         let wanted = each.saturating_mul(choices).max(choices);
-        let writes = if asked.long_cache() { CacheLifetime::Long } else { CacheLifetime::Short };
+        let writes = if request.long_cache() { CacheLifetime::Long } else { CacheLifetime::Short };
         let rate = model.price.map_or(LedgerRate::default(), |price| LedgerRate::worst_case(&price, input, writes));
         let spent = |why: String| {
             let (route, model) = (self.route.name().to_owned(), name.clone());
@@ -75,11 +75,11 @@ impl GatewayRequest<'_> {
         let reserved = self.context.ledger.reserve_call(rate, input, wanted);
         let (reservation, output) = reserved.map_err(|refused| spent(refused.to_string()))?;
         if output < choices {
-            // A limit of nothing for each would be no limit at all.
+            // A limit of zero for each would be no limit at all.
             reservation.release();
             return Err(spent(format!("budget spent: {output} tokens are left for {choices} answers")));
         }
-        let written = asked.write(output);
+        let written = request.write(output);
         for change in &written.changed {
             tracing::debug!(route = self.route.name(), change, "a request was changed");
         }
@@ -105,14 +105,14 @@ impl GatewayRequest<'_> {
         Ok(PreparedCall { body: written.body.into(), usage_added: written.usage_added, calling })
     }
 
-    /// Has the call written down before it is dialled: what nobody would know of after a crash is not made.
+    /// Has the call persisted before it is dialled: a call that a crash would leave unknown is not made.
     pub(super) async fn persist_call(&mut self, calling: EgressEvent) -> Result<(), GatewayRefusal> {
-        let notice = Arc::clone(&self.context.observer);
-        let kept = notice.persist_call(calling).await;
-        kept.map_err(|why| {
+        let observer = Arc::clone(&self.context.observer);
+        let persisted = observer.persist_call(calling).await;
+        persisted.map_err(|why| {
             self.charge(PendingCharge::charge_nothing);
-            tracing::warn!(route = self.route.name(), %why, "a call could not be written down");
-            GatewayRefusal::Unavailable(format!("the call could not be written down, so it was not made: {why}"))
+            tracing::warn!(route = self.route.name(), %why, "a call could not be recorded");
+            GatewayRefusal::Unavailable(format!("the call could not be recorded, so it was not made: {why}"))
         })
     }
 }

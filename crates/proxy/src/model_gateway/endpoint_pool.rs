@@ -1,4 +1,4 @@
-//! Connections to the endpoints of reverse routes, kept open for the next call.
+//! Pools connections to the endpoints of model routes.
 
 use std::fmt;
 use std::io;
@@ -25,14 +25,14 @@ use crate::inspect::host_connection::BUFFER_SIZE;
 use crate::limits::ProxyLimits;
 use crate::resolver::EgressResolver;
 
-/// Idle connections are kept for so long; providers close theirs after about a minute.
+/// How long idle connections are kept; providers close theirs after about a minute.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
-/// And no more than this many to one endpoint.
+/// The most idle connections to one endpoint.
 const MAX_IDLE: usize = 128;
-/// A connection whose last answer has just ended is free in no time, or it is not waited for.
+/// A connection whose last answer has just ended is free almost at once; otherwise it is not waited for.
 const READY_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Speaks to endpoints, over connections it keeps.
+/// Sends requests to endpoints, over pooled connections.
 #[derive(Debug)]
 pub(crate) struct EndpointPool {
     resolver: Arc<dyn EgressResolver>,
@@ -40,11 +40,11 @@ pub(crate) struct EndpointPool {
     idle: Arc<IdleConnections>,
 }
 
-/// Connections that nobody uses at the moment, the last used at the end.
+/// The idle connections, the last used at the end.
 #[derive(Debug, Default)]
 struct IdleConnections(Mutex<Vec<IdleConnection>>);
 
-/// A connection, where it leads, and since when nobody uses it.
+/// A connection, the endpoint it leads to, and the time since it is idle.
 type IdleConnection = (Arc<RouteUpstream>, EndpointSender, Instant);
 
 type EndpointSender = http1::SendRequest<Full<Bytes>>;
@@ -52,11 +52,11 @@ type EndpointSender = http1::SendRequest<Full<Bytes>>;
 /// Why an endpoint gave no answer.
 #[derive(Debug)]
 pub(crate) enum EndpointError {
-    /// There was no connection, so nothing was asked.
+    /// No connection could be opened, so nothing was sent.
     Connect(io::Error),
-    /// There may be none as things are set, and asking again changes nothing: says why, and what to do next.
+    /// The configuration does not permit a connection, and retrying changes nothing: says why, and what to do next.
     NotPermitted(String),
-    /// It was asked, and nobody knows what came of it.
+    /// The request was sent, and its outcome is unknown.
     Lost(hyper::Error),
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for EndpointError {
     }
 }
 
-/// A connection that is in use. Dropped, it is closed; given back, it serves another call.
+/// A connection in use. Dropping it closes it; releasing it lets it serve another call.
 #[derive(Debug)]
 pub(crate) struct ConnectionLease {
     upstream: Arc<RouteUpstream>,
@@ -79,11 +79,11 @@ pub(crate) struct ConnectionLease {
 }
 
 impl ConnectionLease {
-    /// Gives the connection back, after the answer has come to its end.
+    /// Returns the connection to the pool, after the answer has ended.
     pub(crate) fn release(self) {
-        let mut shelf = self.idle.lock();
-        if shelf.len() < MAX_IDLE && !self.sender.is_closed() {
-            shelf.push((self.upstream, self.sender, Instant::now()));
+        let mut connections = self.idle.lock();
+        if connections.len() < MAX_IDLE && !self.sender.is_closed() {
+            connections.push((self.upstream, self.sender, Instant::now()));
         }
     }
 }
@@ -93,16 +93,16 @@ impl IdleConnections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the connection that was used last, of those that are free already; those that were left for too long are
+    /// Takes the connection that was used last among those that are ready; those that were idle for too long are
     /// closed.
     fn take(&self, upstream: &RouteUpstream) -> Option<EndpointSender> {
         let now = Instant::now();
-        let mut shelf = self.lock();
-        shelf.retain(|(_, sender, since)| now.duration_since(*since) < IDLE_TIMEOUT && !sender.is_closed());
+        let mut connections = self.lock();
+        connections.retain(|(_, sender, since)| now.duration_since(*since) < IDLE_TIMEOUT && !sender.is_closed());
         let leads = |(known, ..): &&IdleConnection| known.shares_connections_with(upstream);
-        let free = shelf.iter().rposition(|kept| leads(&kept) && kept.1.is_ready());
-        let at = free.or_else(|| shelf.iter().rposition(|kept| leads(&kept)))?;
-        Some(shelf.remove(at).1)
+        let free = connections.iter().rposition(|kept| leads(&kept) && kept.1.is_ready());
+        let at = free.or_else(|| connections.iter().rposition(|kept| leads(&kept)))?;
+        Some(connections.remove(at).1)
     }
 }
 
@@ -111,13 +111,13 @@ impl EndpointPool {
         Self { resolver, limits, idle: Arc::default() }
     }
 
-    /// Closes the connections that nobody uses at the moment to endpoints that are not to be kept.
+    /// Closes idle connections to endpoints that `keep` rejects.
     pub(crate) fn retain(&self, keep: impl Fn(&EgressTarget) -> bool) {
         self.idle.lock().retain(|(upstream, ..)| keep(&upstream.target));
     }
 
-    /// Asks an endpoint, over a connection that is kept if there is one. Once `dialled` is set, the request may have been
-    /// seen there.
+    /// Sends a request to an endpoint, over an idle connection if there is one. Once `dialled` is set, the endpoint
+    /// may have seen the request.
     pub(crate) async fn send(
         &self,
         upstream: &Arc<RouteUpstream>,
@@ -128,7 +128,8 @@ impl EndpointPool {
         loop {
             let (mut sender, fresh) = match self.idle.take(upstream) {
                 Some(sender) => (sender, false),
-                // On the heap: few calls open a connection, and every call would carry the room for it about.
+                // On the heap: few calls open a connection, and otherwise every call's future would carry the space
+                // for it.
                 None => (Box::pin(self.open(upstream)).await?, true),
             };
             if !fresh && !matches!(timeout(READY_TIMEOUT, sender.ready()).await, Ok(Ok(()))) {
@@ -142,7 +143,7 @@ impl EndpointPool {
                     return Ok((response, lease));
                 }
                 Err(mut failed) => match failed.take_message() {
-                    // The endpoint closed it meanwhile, and nothing was sent.
+                    // The endpoint closed the connection meanwhile, and nothing was sent.
                     Some(unsent) if !fresh => {
                         dialled.store(false, Ordering::Relaxed);
                         request = unsent;
@@ -186,7 +187,7 @@ impl EndpointPool {
             }
             match timeout_at(deadline, self.resolver.dial(SocketAddr::new(address, target.port()))).await {
                 Ok(Ok(stream)) => {
-                    // Only speed is lost without it.
+                    // Failure costs only speed.
                     stream.set_nodelay(true).ok();
                     return Ok(stream);
                 }
@@ -204,26 +205,27 @@ impl From<io::Error> for EndpointError {
     }
 }
 
-/// Says why an endpoint must not be at an address. The person who configured it may have it at home. A key never travels
-/// in the clear but on this machine, nothing does to strangers, and nothing goes to where clouds keep their keys.
-fn address_refusal(address: IpAddr, https: bool, lends: bool) -> Option<String> {
+/// Says why an endpoint must not be at an address. A user may configure an endpoint in a private network. A key is
+/// sent without TLS only within this machine, nothing is sent without TLS to a public address, and nothing is sent to
+/// the metadata services of clouds.
+fn address_refusal(address: IpAddr, https: bool, sends_key: bool) -> Option<String> {
     match address::kind(address) {
         Some(IpAddressKind::Loopback) => None,
         Some(kind) if !kind.can_be_allowed() => {
-            Some(format!("its address is {kind}, where no endpoint may be; correct its base URL"))
+            Some(format!("its address is {kind}, which is not allowed for an endpoint; correct its base URL"))
         }
         _ if https => None,
-        _ if lends => Some(
-            "a key does not travel in the clear; write `https://` in its base URL, or lead to it through a tunnel that \
+        _ if sends_key => Some(
+            "a key is not sent without TLS; write `https://` in its base URL, or reach it through a tunnel that \
              begins at `http://localhost`"
                 .to_owned(),
         ),
         Some(_) => None,
-        None => Some("it is a stranger's machine, asked in the clear; write `https://` in its base URL".to_owned()),
+        None => Some("it is a public address, reached without TLS; write `https://` in its base URL".to_owned()),
     }
 }
 
-/// Says why nobody may speak to a server that has shown its certificate; `None` where something else went wrong.
+/// Says why a server must not be called after it showed its certificate; `None` if something else went wrong.
 fn certificate_refusal(error: &io::Error) -> Option<String> {
     let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     matches!(inner, rustls::Error::InvalidCertificate(_)).then(|| {
@@ -238,7 +240,7 @@ async fn http1_handshake(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 's
         .handshake(TokioIo::new(stream))
         .await
         .map_err(io::Error::other)?;
-    // It ends with the last of whoever holds the sender or an answer, and both see a failure themselves.
+    // It ends when the sender and all answers are dropped, and both see a failure themselves.
     tokio::spawn(connection);
     Ok(sender)
 }
@@ -251,8 +253,8 @@ mod tests {
     use crate::model_gateway::ModelRoute;
 
     #[test]
-    fn where_an_endpoint_may_be() {
-        // In the clear with a key and without one, over TLS with and without.
+    fn endpoint_addresses_are_checked() {
+        // Without TLS with a key and without one, over TLS with and without.
         for (address, want) in [
             ("127.0.0.1", [true, true, true, true]),
             ("::1", [true, true, true, true]),
@@ -267,14 +269,14 @@ mod tests {
         ] {
             let address = address.parse().unwrap();
             let may = [(false, true), (false, false), (true, true), (true, false)]
-                .map(|(https, lends)| address_refusal(address, https, lends).is_none());
+                .map(|(https, sends_key)| address_refusal(address, https, sends_key).is_none());
             assert_eq!(may, want, "{address}");
         }
     }
 
-    /// A connection that was opened where no key travels must not carry one.
+    /// A connection that was opened without a key must not be reused for a call with one.
     #[test]
-    fn connections_are_kept_apart() {
+    fn connections_with_and_without_a_key_are_separate() {
         let bare = ModelRoute::new("a", RouteApi::OpenAi, "http://box:11434/v1").unwrap();
         let secret = ralph_core::secret::Secret::new("sk-0123456789");
         let credential = Arc::new(ProxyCredential::new("K", &secret, CredentialPlacement::Bearer).unwrap());

@@ -1,4 +1,5 @@
-//! Forwards calls to model endpoints by reverse routes: the credential injected, every call paid for in advance.
+//! Forwards calls to model endpoints by model routes: injects the credential and reserves the cost of every call in
+//! advance.
 
 pub(crate) mod response_body;
 

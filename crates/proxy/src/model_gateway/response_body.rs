@@ -1,4 +1,4 @@
-//! A body on its way back to the client: counted, metered and looked through while it passes, and told at its end.
+//! Passes a response body to the client: counts, meters and scans it on the way, and reports the exchange at its end.
 
 use std::fmt;
 use std::io;
@@ -23,7 +23,7 @@ use crate::observer::{
 };
 use crate::policy::RoutePolicyCheck;
 
-/// What has to be told and charged when an exchange ends, however it ends.
+/// What has to be reported and charged when an exchange ends, however it ends.
 #[derive(Debug)]
 pub(crate) struct ExchangeReport {
     observer: Arc<dyn EgressObserver>,
@@ -36,7 +36,7 @@ pub(crate) struct ExchangeReport {
 pub(crate) struct CallMeter {
     pub(crate) pending: PendingCharge,
     pub(crate) tee: UsageTee,
-    /// Where its answer is read on when the client is gone.
+    /// Where its answer is read to the end after the client hung up.
     pub(crate) drains: DrainTasks,
 }
 
@@ -49,21 +49,21 @@ impl ExchangeReport {
         Self { observer, exchange, meter }
     }
 
-    /// Notes what the client is answered with, and how much of its own body went out.
+    /// Records the status that the client is answered with, and how much of its own body was sent.
     pub(crate) fn record_answer(&mut self, status: u16, sent: u64) {
         self.set_status(status);
-        if let Some(told) = &mut self.exchange {
-            told.sent = sent;
+        if let Some(exchange) = &mut self.exchange {
+            exchange.sent = sent;
         }
     }
 
     pub(crate) fn set_status(&mut self, status: u16) {
-        if let Some(told) = &mut self.exchange {
-            told.status = Some(status);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.status = Some(status);
         }
     }
 
-    /// Notes how an answer began, and what it says of the provider's limits.
+    /// Records the status of an answer, and what it reports about the provider's limits.
     pub(crate) fn record_response_head(&mut self, status: u16, limits: Vec<(String, String)>) {
         self.set_status(status);
         if let Some(metered) = &mut self.meter {
@@ -72,7 +72,7 @@ impl ExchangeReport {
         }
     }
 
-    /// Has the answer read by another reader than at first.
+    /// Replaces the reader of the answer.
     pub(crate) fn set_tee(&mut self, tee: UsageTee) {
         if let Some(metered) = &mut self.meter {
             metered.tee = tee;
@@ -85,18 +85,18 @@ impl ExchangeReport {
 
     /// Charges the call before its answer was read.
     pub(crate) fn charge(&mut self, how: impl FnOnce(PendingCharge) -> ChargedCall) {
-        if let (Some(told), Some(metered)) = (&mut self.exchange, self.meter.take()) {
-            told.call = Some(how(metered.pending));
+        if let (Some(exchange), Some(metered)) = (&mut self.exchange, self.meter.take()) {
+            exchange.call = Some(how(metered.pending));
         }
     }
 
-    /// Charges and tells, once.
+    /// Charges and reports, once.
     fn report(&mut self) {
-        let Some(mut told) = self.exchange.take() else { return };
+        let Some(mut exchange) = self.exchange.take() else { return };
         if let Some(CallMeter { pending, tee, .. }) = self.meter.take() {
-            told.call = Some(pending.settle(&tee.snapshot(), tee.has_begun()));
+            exchange.call = Some(pending.settle(&tee.snapshot(), tee.has_begun()));
         }
-        self.observer.observe(EgressEvent::Exchange(told));
+        self.observer.observe(EgressEvent::Exchange(exchange));
     }
 }
 
@@ -106,16 +106,16 @@ impl Drop for ExchangeReport {
     }
 }
 
-/// The connection an answer comes by, which has to stand until its end.
+/// The connection by which an answer comes, which has to stay open until its end.
 #[derive(Debug)]
 pub(crate) enum ResponseConnection {
-    /// The client's own.
+    /// The client's own connection to the host.
     HostConnection(#[expect(dead_code, reason = "it is kept, and that is all")] Arc<AbortOnDropHandle<()>>),
-    /// One that serves others afterwards.
+    /// A pooled connection, which serves other calls afterwards.
     Lease(ConnectionLease),
 }
 
-/// The leave to ask an endpoint of a route and to hear its answer, until a rule is against it.
+/// The permission to call an endpoint of a route and to receive its answer, until a rule denies it.
 pub(crate) struct RoutePermit {
     denial: Pin<Box<dyn Future<Output = PolicyRule> + Send>>,
     context: Arc<ConnectionContext>,
@@ -126,18 +126,18 @@ impl RoutePermit {
     pub(crate) fn new(
         context: &Arc<ConnectionContext>,
         upstream: &Arc<RouteUpstream>,
-        asked: RoutePolicyCheck,
+        check: RoutePolicyCheck,
     ) -> Self {
         let (context, upstream) = (Arc::clone(context), Arc::clone(upstream));
-        Self { denial: Box::pin(asked.wait_denied()), context, upstream }
+        Self { denial: Box::pin(check.wait_denied()), context, upstream }
     }
 
-    /// Waits for its end, and returns the rule that ended it.
+    /// Waits until it is revoked, and returns the rule that revoked it.
     pub(crate) async fn wait_revoked(&mut self) -> PolicyRule {
         self.denial.as_mut().await
     }
 
-    /// Says whether an answer under way may no longer pass, and tells of it.
+    /// Says whether an answer under way may no longer pass, and reports that.
     fn poll_revoked(&mut self, cx: &mut Context<'_>) -> bool {
         let ended = self.denial.as_mut().poll(cx).is_ready();
         if ended {
@@ -153,7 +153,7 @@ impl fmt::Debug for RoutePermit {
     }
 }
 
-/// A body on its way back.
+/// A response body on its way to the client.
 #[derive(Debug)]
 pub(crate) struct MeteredBody {
     body: Option<Incoming>,
@@ -164,18 +164,18 @@ pub(crate) struct MeteredBody {
 }
 
 impl MeteredBody {
-    pub(crate) fn new(body: Incoming, keep: ResponseConnection, scan: LeakScanner, ending: ExchangeReport) -> Self {
-        Self { body: Some(body), connection: Some(keep), scan, report: Some(ending), permit: None }
+    pub(crate) fn new(body: Incoming, keep: ResponseConnection, scan: LeakScanner, report: ExchangeReport) -> Self {
+        Self { body: Some(body), connection: Some(keep), scan, report: Some(report), permit: None }
     }
 
-    /// Lets it pass only until the leave for it ends; then it is cut on both sides.
+    /// Lets the body pass only until the permit is revoked; then it is cut on both sides.
     #[must_use]
-    pub(crate) fn with_permit(mut self, leave: RoutePermit) -> Self {
-        self.permit = Some(leave);
+    pub(crate) fn with_permit(mut self, permit: RoutePermit) -> Self {
+        self.permit = Some(permit);
         self
     }
 
-    /// The answer has come to its end: its connection is free for another.
+    /// Ends the answer: its connection is free for another call.
     fn finish(&mut self) {
         self.body = None;
         self.report = None;
@@ -185,8 +185,8 @@ impl MeteredBody {
     }
 
     fn count_received(&mut self, bytes: usize) {
-        if let Some(told) = self.report.as_mut().and_then(|ending| ending.exchange.as_mut()) {
-            told.received = told.received.saturating_add(bytes as u64);
+        if let Some(exchange) = self.report.as_mut().and_then(|report| report.exchange.as_mut()) {
+            exchange.received = exchange.received.saturating_add(bytes as u64);
         }
     }
 
@@ -194,7 +194,7 @@ impl MeteredBody {
         self.report.as_mut()?.meter.as_mut()
     }
 
-    /// Takes a piece and returns what passes on; an error cuts the answer.
+    /// Takes a piece and returns what is passed on; an error cuts the answer off.
     fn pass(&mut self, piece: Bytes) -> io::Result<Bytes> {
         self.count_received(piece.len());
         let piece = match self.meter() {
@@ -214,17 +214,17 @@ impl MeteredBody {
     }
 
     fn leak_error(&mut self, ForbiddenMatch(credential): ForbiddenMatch) -> io::Error {
-        if let Some(ending) = &self.report {
+        if let Some(report) = &self.report {
             let (host, port) =
-                ending.exchange.as_ref().map_or((String::new(), 0), |told| (told.host.clone(), told.port));
-            ending.observer.observe(EgressEvent::Alarm(EgressAlarm {
+                report.exchange.as_ref().map_or((String::new(), 0), |exchange| (exchange.host.clone(), exchange.port));
+            report.observer.observe(EgressEvent::Alarm(EgressAlarm {
                 what: AlarmKind::SecretReturned,
                 credential,
                 host,
                 port,
             }));
         }
-        io::Error::other("the answer held a real credential and was cut")
+        io::Error::other("the answer contained a real credential and was cut off")
     }
 }
 
@@ -234,16 +234,17 @@ impl Body for MeteredBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         loop {
-            if self.body.is_some() && self.permit.as_mut().is_some_and(|leave| leave.poll_revoked(cx)) {
+            if self.body.is_some() && self.permit.as_mut().is_some_and(|permit| permit.poll_revoked(cx)) {
                 (self.body, self.report, self.connection, self.permit) = (None, None, None, None);
                 return Poll::Ready(Some(Err(io::Error::other("the network policy changed"))));
             }
             let Some(body) = self.body.as_mut() else { return Poll::Ready(None) };
             let piece = match std::task::ready!(Pin::new(body).poll_frame(cx)) {
-                // Trailers are about the connection that the answer came by.
+                // Trailers belong to the connection by which the answer came.
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => {
-                        // Whoever knows how long an answer is does not ask for its end, so it is told with the last piece.
+                        // A client that knows the length of an answer does not poll for its end, so it is reported
+                        // with the last piece.
                         let last = self.body.as_ref().is_some_and(Body::is_end_stream);
                         self.pass(data).and_then(|piece| if last { self.finish_with(piece) } else { Ok(piece) })
                     }
@@ -275,10 +276,10 @@ impl Body for MeteredBody {
 
 impl Drop for MeteredBody {
     fn drop(&mut self) {
-        let (Some(body), Some(ending)) = (self.body.take(), self.report.take()) else { return };
-        let Some(drains) = ending.meter.as_ref().map(|metered| metered.drains.clone()) else { return };
-        // The client hung up. The provider goes on and charges for all of it, so its count is waited for; when it does
-        // not come, dropping the ending charges the worst case.
-        drain::spawn_body_drain(&drains, body, self.connection.take(), ending);
+        let (Some(body), Some(report)) = (self.body.take(), self.report.take()) else { return };
+        let Some(drains) = report.meter.as_ref().map(|metered| metered.drains.clone()) else { return };
+        // The client hung up. The provider continues and charges for all of it, so its usage is waited for; if it
+        // does not come, dropping `report` charges the worst case.
+        drain::spawn_body_drain(&drains, body, self.connection.take(), report);
     }
 }

@@ -1,8 +1,8 @@
-//! A reverse route: a base URL inside the sandbox that leads to one model endpoint outside.
+//! Defines a model route: a base URL inside the sandbox that leads to one model endpoint.
 //!
-//! Programs are told `http://…/r/NAME` as the address of their provider. What passes is a fixed list of endpoints and
-//! models, with the credential put in and every call metered. The address of the endpoint comes from the host's own
-//! configuration, so it needs no rule of the network policy. A rule that denies it counts.
+//! Programs are given `http://…/r/NAME` as the address of their provider. A fixed list of endpoints and models is
+//! allowed, with the credential injected and every call metered. The address of the endpoint comes from the host's
+//! own configuration, so it needs no rule of the network policy. A rule that denies it applies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::meter::RouteApi;
 /// The first segment of every route's path.
 pub(crate) const ROUTE_PREFIX: &str = "/r/";
 
-/// A reverse route.
+/// A model route.
 #[derive(Debug, Clone)]
 pub struct ModelRoute {
     name: String,
@@ -24,11 +24,11 @@ pub struct ModelRoute {
     pub(crate) upstream: Arc<RouteUpstream>,
     credential: Option<Arc<ProxyCredential>>,
     models: Arc<RouteModels>,
-    /// The endpoint may know the limit of an answer only by its older name.
+    /// Whether the endpoint may know the output limit only by its older name.
     pub(crate) legacy_limit: bool,
 }
 
-/// What may be called, by the name it has on the wire.
+/// The models that may be called, by their name on the wire.
 pub(crate) type RouteModels = BTreeMap<String, RouteModel>;
 
 /// Where a route leads.
@@ -36,15 +36,15 @@ pub(crate) type RouteModels = BTreeMap<String, RouteModel>;
 pub(crate) struct RouteUpstream {
     pub(crate) https: bool,
     pub(crate) target: EgressTarget,
-    /// A credential goes there.
+    /// Whether a credential is sent there.
     pub(crate) sends_credential: bool,
     /// The path before every endpoint, without a slash at its end.
     base: String,
 }
 
 impl RouteUpstream {
-    /// Says whether a connection to one is a connection to the other. One that was opened where no key travels was not
-    /// asked whether a key may.
+    /// Says whether two upstreams may share connections. A connection opened for calls without a key was not checked
+    /// for whether a key may be sent over it.
     pub(crate) fn shares_connections_with(&self, other: &Self) -> bool {
         self.https == other.https && self.target == other.target && self.sends_credential == other.sends_credential
     }
@@ -53,7 +53,7 @@ impl RouteUpstream {
 /// What is known about a model that may be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteModel {
-    /// `None` where nobody knows; then the run needs a cap of tokens.
+    /// `None` if it is unknown; then the run needs a token cap.
     pub price: Option<Price>,
     /// The longest answer it gives, in tokens.
     pub max_output: u64,
@@ -61,7 +61,7 @@ pub struct RouteModel {
     pub default_output: u64,
 }
 
-/// Why a route leads nowhere.
+/// Why a route is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRoute {
     #[error("`{name}` is not a name for a route: letters, digits, `-`, `_` and `.` only")]
@@ -73,7 +73,7 @@ pub enum BadRoute {
 }
 
 impl ModelRoute {
-    /// Makes a route to a base URL, as `models.yaml` and the table of providers know it.
+    /// Makes a route to a base URL, as `models.yaml` and the table of providers define it.
     pub fn new(name: &str, wire: RouteApi, base_url: &str) -> Result<Self, BadRoute> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) || name.starts_with('.') {
@@ -101,7 +101,7 @@ impl ModelRoute {
         Ok(Self { name: route(), api: wire, upstream, credential: None, models: Arc::default(), legacy_limit: false })
     }
 
-    /// Lends a credential to every request of the route.
+    /// Injects a credential into every request of the route.
     #[must_use]
     pub fn with_credential(mut self, credential: Arc<ProxyCredential>) -> Self {
         self.credential = Some(credential);
@@ -109,28 +109,28 @@ impl ModelRoute {
         self
     }
 
-    /// Allows a model by the name it has on the wire.
+    /// Allows a model by its name on the wire.
     #[must_use]
     pub fn with_model(mut self, name: impl Into<String>, model: RouteModel) -> Self {
         Arc::make_mut(&mut self.models).insert(name.into(), model);
         self
     }
 
-    /// Says that the endpoint may know the limit of a chat's answer only as `max_tokens`, as most but OpenAI's do.
+    /// Marks an endpoint that may know the output limit of a chat only as `max_tokens`, as most but OpenAI's do.
     #[must_use]
     pub fn with_legacy_limit(mut self) -> Self {
         self.legacy_limit = true;
         self
     }
 
-    /// Says whether another route leads to the same place in the same way.
+    /// Says whether another route leads to the same endpoint in the same way.
     pub fn has_same_upstream(&self, other: &Self) -> bool {
         let place = |route: &Self| RouteUpstream { sends_credential: false, ..RouteUpstream::clone(&route.upstream) };
         self.api == other.api && place(self) == place(other)
     }
 
-    /// Says whether a model is either not known here yet, or known at this price. How long its answers usually are is
-    /// each caller's own business.
+    /// Says whether a model is either not known here yet, or known at this price. The usual length of its answers may
+    /// differ between callers.
     pub fn accepts_model(&self, name: &str, model: RouteModel) -> bool {
         let usual_output = model.default_output;
         self.models.get(name).is_none_or(|known| RouteModel { default_output: usual_output, ..*known } == model)
@@ -152,13 +152,13 @@ impl ModelRoute {
         self.credential.as_ref()
     }
 
-    /// Returns what programs in the sandbox have to be told, given the address of the door.
-    pub fn base_url(&self, door: &str) -> String {
+    /// Returns the base URL for programs in the sandbox, given the address of the proxy's listener.
+    pub fn base_url(&self, listener: &str) -> String {
         let version = match self.api {
             RouteApi::OpenAi => "/v1",
             RouteApi::Anthropic | RouteApi::Gemini => "",
         };
-        format!("{door}{ROUTE_PREFIX}{}{version}", self.name)
+        format!("{listener}{ROUTE_PREFIX}{}{version}", self.name)
     }
 
     pub(crate) fn model(&self, name: &str) -> Option<RouteModel> {
@@ -169,12 +169,12 @@ impl ModelRoute {
         &self.models
     }
 
-    /// Returns the path to ask for upstream. Both sides may or may not have the version in them.
+    /// Returns the path at the endpoint. Either side may or may not include the version.
     pub(crate) fn upstream_path(&self, rest: &str) -> String {
         let base = self.upstream.base.as_str();
         let (version, in_base) = match self.api {
             RouteApi::Anthropic => ("/v1", base.ends_with("/v1")),
-            // Most have it there, and some have another one.
+            // Most include it, and some another one.
             RouteApi::OpenAi => ("/v1", true),
             RouteApi::Gemini => ("/v1beta", base.ends_with("/v1beta")),
         };

@@ -1,8 +1,8 @@
-//! The head of an HTTP/1 request, read strictly before anything else looks at it.
+//! Parses the head of an HTTP/1 request strictly, before any other parser sees it.
 //!
-//! The parser behind this one forgives what servers have learnt to forgive (bare line feeds, two equal lengths, a
-//! length beside chunks). A proxy must not: whatever two programs may read differently is refused here. Meaning is not
-//! judged here, only form.
+//! The HTTP library behind it accepts what servers have learnt to accept (bare line feeds, two equal lengths, a
+//! length beside chunks). A proxy must not: whatever two programs could read differently is refused here. Only the
+//! form is checked here, not the meaning.
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
@@ -12,7 +12,7 @@ use crate::observer::DecisionReason;
 
 const MAX_HEADERS: usize = 96;
 
-/// A request head of good form.
+/// A well-formed request head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RequestHead {
     pub(crate) method: String,
@@ -21,18 +21,18 @@ pub(crate) struct RequestHead {
     /// The one `Host` header.
     pub(crate) host: Option<String>,
     pub(crate) framing: BodyFraming,
-    /// Whether a body is announced, be it an empty one.
+    /// Whether a body is announced, even an empty one.
     pub(crate) has_body: bool,
 }
 
-/// How the end of a body is known.
+/// How the end of a body is determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyFraming {
     Length(u64),
     Chunked,
 }
 
-/// Why there is no head.
+/// Why no head could be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeadError {
     Malformed(&'static str),
@@ -43,7 +43,7 @@ pub(crate) enum HeadError {
 }
 
 impl HeadError {
-    /// Returns why it was refused; nobody refused a client that hung up.
+    /// Returns why the head was refused; `None` if the client hung up, since nothing was refused then.
     pub(crate) fn reason(self) -> Option<DecisionReason> {
         match self {
             Self::Malformed(why) => Some(DecisionReason::Malformed(why)),
@@ -54,7 +54,7 @@ impl HeadError {
     }
 }
 
-/// Reads a whole head into `bytes`, which may hold the beginning of it and afterwards holds what followed it, too.
+/// Reads a whole head into `bytes`, which may hold the beginning of it and afterwards also holds what followed it.
 /// Returns the head and its length.
 pub(crate) async fn read(
     client: &mut (impl AsyncRead + Unpin),
@@ -85,8 +85,8 @@ pub(crate) async fn read(
     Ok((head, end))
 }
 
-/// Finds the end of the head, looking only at what was not seen yet. A bare line feed is refused at once: waiting for a
-/// proper one would only cost time.
+/// Finds the end of the head, looking only at bytes not seen before. A bare line feed is refused at once: waiting for
+/// a proper one would only cost time.
 pub(crate) fn find_head_end(bytes: &[u8], seen: usize) -> Result<Option<usize>, HeadError> {
     for (at, _) in bytes.iter().enumerate().skip(seen).filter(|(_, byte)| **byte == b'\n') {
         let line = bytes.get(..at).unwrap_or_default();
@@ -152,12 +152,12 @@ fn parse_request_line(line: &[u8]) -> Result<(String, String, bool), &'static st
         "HTTP/1.0" => true,
         _ => return Err("it is not HTTP/1"),
     };
-    // A method in small letters is another method to some, and the same one to others.
+    // Some servers treat a method in small letters as another method, others as the same.
     if method.is_empty() || method.len() > 32 || !method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-') {
         return Err("the method is not a word in capitals");
     }
     if target.is_empty() || !target.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
-        return Err("the target has a character that no target has");
+        return Err("the target has a character that is not allowed in a URL");
     }
     Ok((method.to_owned(), target.to_owned(), old))
 }
@@ -170,7 +170,7 @@ fn parse_header(line: &[u8]) -> Result<(&str, &[u8]), &'static str> {
     let (name, value) = (line.get(..colon).unwrap_or_default(), line.get(colon + 1..).unwrap_or_default());
     let token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
     if name.is_empty() || !name.iter().all(token) {
-        return Err("a header has no proper name");
+        return Err("a header has an invalid name");
     }
     if !value.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~' | 0x80..)) {
         return Err("a header has a control character in it");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn heads() {
+    fn well_formed_heads_are_parsed() {
         good(&["GET http://x.io/ HTTP/1.1", "Host: x.io"], ("GET", "http://x.io/", Some("x.io"), false));
         good(&["CONNECT x.io:443 HTTP/1.0"], ("CONNECT", "x.io:443", None, false));
         good(&["POST / HTTP/1.1", "host:x.io ", "Content-Length: 5"], ("POST", "/", Some("x.io"), true));
@@ -206,19 +206,19 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn malformed_heads_are_refused() {
         for (text, want) in [
             (&["GET  / HTTP/1.1"][..], "the request line is not three words"),
             (&["GET /"], "the request line is not three words"),
             (&["GET / HTTP/2.0"], "it is not HTTP/1"),
             (&["get / HTTP/1.1"], "the method is not a word in capitals"),
-            (&["GET /#x HTTP/1.1"], "the target has a character that no target has"),
-            (&["GET /\u{e9} HTTP/1.1"], "the target has a character that no target has"),
-            (&["GET /\0 HTTP/1.1"], "the target has a character that no target has"),
+            (&["GET /#x HTTP/1.1"], "the target has a character that is not allowed in a URL"),
+            (&["GET /\u{e9} HTTP/1.1"], "the target has a character that is not allowed in a URL"),
+            (&["GET /\0 HTTP/1.1"], "the target has a character that is not allowed in a URL"),
             (&["GET / HTTP/1.1", "A: b", " c"], "a header is folded"),
             (&["GET / HTTP/1.1", "\tA: b"], "a header is folded"),
-            (&["GET / HTTP/1.1", "Host : x.io"], "a header has no proper name"),
-            (&["GET / HTTP/1.1", ": x"], "a header has no proper name"),
+            (&["GET / HTTP/1.1", "Host : x.io"], "a header has an invalid name"),
+            (&["GET / HTTP/1.1", ": x"], "a header has an invalid name"),
             (&["GET / HTTP/1.1", "Host"], "a header has no colon"),
             (&["GET / HTTP/1.1", "A: b\0"], "a header has a control character in it"),
             (&["GET / HTTP/1.1", "A: b\rC: d"], "a header has a control character in it"),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reading() {
+    async fn heads_are_read_in_pieces() {
         let limits = ProxyLimits { head_bytes: 40, head_time: Duration::from_millis(20), ..ProxyLimits::default() };
         let get = b"GET / HTTP/1.1\r\nHost: x\r\n\r\nbody".as_slice();
         for split in 0..get.len() - 4 {

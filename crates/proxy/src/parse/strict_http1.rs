@@ -1,9 +1,9 @@
-//! The strict reader in front of the HTTP parser: it lets through only messages whose head it has read itself.
+//! Guards the HTTP parser: lets only messages through whose head was parsed strictly before.
 //!
-//! The parser behind it keeps a connection open for further requests and forgives what servers have learnt to forgive.
-//! A [`StrictHttpStream`] follows the framing of each message (a length, or chunks) and holds the bytes of the next head back until
-//! they are whole and of good form. So every request on a connection is read as strictly as the first, and what follows
-//! a body is never taken for part of it.
+//! The parser behind it keeps a connection open for further requests and accepts what servers have learnt to accept.
+//! A [`StrictHttpStream`] follows the framing of each message (a length, or chunks) and holds the bytes of the next
+//! head back until they are complete and well-formed. So every request on a connection is parsed as strictly as the
+//! first, and what follows a body is never taken for part of it.
 
 use std::io;
 use std::pin::Pin;
@@ -17,12 +17,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::request_head::{self, BodyFraming, HeadError};
 use crate::limits::ProxyLimits;
 
-/// So much is taken from the client at once.
+/// The number of bytes read from the client at once.
 const READ_SIZE: usize = 16 * 1024;
-/// The longest line in front of a chunk; nobody needs its extensions.
+/// The longest line before a chunk; chunk extensions are not supported.
 const MAX_CHUNK_LINE: usize = 18;
 
-/// What a gate has seen, for whoever answers afterwards.
+/// What a strict stream has seen so far, for the code that answers its requests.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RequestHeadLog(Arc<Mutex<HeadLogState>>);
 
@@ -34,13 +34,13 @@ struct HeadLogState {
 }
 
 impl RequestHeadLog {
-    /// How many heads were let through, and the target of the last as it was written.
+    /// Returns how many heads were let through, and the target of the last as it was written.
     pub(crate) fn heads(&self) -> (u64, String) {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (seen.heads, seen.target.clone())
     }
 
-    /// What was wrong with a head, if one was; it is told once.
+    /// Returns what was wrong with a head, if anything; only the first call returns it.
     pub(crate) fn take_fault(&self) -> Option<HeadError> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).fault.take()
     }
@@ -56,12 +56,12 @@ impl RequestHeadLog {
     }
 }
 
-/// Where in a message the stream stands.
+/// The position of the stream within a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FramingState {
-    /// In a head, of which so much was looked at.
+    /// In a head, of which this many bytes were examined.
     Head(usize),
-    /// In a body of which so much is to come.
+    /// In a body of which this many bytes are left.
     Length(u64),
     Chunks(HttpChunkState),
     /// Nothing more is let through.
@@ -70,7 +70,7 @@ enum FramingState {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HttpChunkState {
-    /// In the line that says how long the next chunk is: its value so far and its length in bytes.
+    /// In the line with the length of the next chunk: its value so far and its length in bytes.
     Size {
         value: u64,
         digits: usize,
@@ -81,7 +81,7 @@ enum HttpChunkState {
     Data(u64),
     DataCr,
     DataLf,
-    /// After the last chunk: trailers are not taken, so only the empty line may follow.
+    /// After the last chunk: trailers are not accepted, so only the empty line may follow.
     EndCr,
     EndLf,
 }
@@ -91,7 +91,7 @@ enum HttpChunkState {
 pub(crate) struct StrictHttpStream<S> {
     inner: S,
     bytes: BytesMut,
-    /// So many of the bytes may be passed on.
+    /// The number of buffered bytes that may be passed on.
     checked: usize,
     place: FramingState,
     limits: ProxyLimits,
@@ -101,7 +101,7 @@ pub(crate) struct StrictHttpStream<S> {
 }
 
 impl<S> StrictHttpStream<S> {
-    /// Takes over a stream of which `bytes` were read already.
+    /// Wraps a stream of which `bytes` were read already.
     pub(crate) fn new(inner: S, bytes: &[u8], limits: ProxyLimits) -> Self {
         let (log, place) = (RequestHeadLog::default(), FramingState::Head(0));
         Self { inner, bytes: BytesMut::from(bytes), checked: 0, place, limits, log, head_timer: None }
@@ -115,7 +115,7 @@ impl<S> StrictHttpStream<S> {
         self.inner
     }
 
-    /// Moves on as far as the bytes at hand allow; true if some may be passed on.
+    /// Advances as far as the buffered bytes allow; returns true if some may be passed on.
     fn advance(&mut self) -> io::Result<bool> {
         match self.place {
             FramingState::Closed => {}
@@ -124,7 +124,7 @@ impl<S> StrictHttpStream<S> {
                     self.log.record_head(head.target);
                     self.head_timer = None;
                     match head.framing {
-                        // What is here of the body goes with its head.
+                        // The part of the body that is already here is released together with its head.
                         BodyFraming::Length(length) => self.release_body(end, length),
                         BodyFraming::Chunked => {
                             self.checked = end;
@@ -145,7 +145,7 @@ impl<S> StrictHttpStream<S> {
         Ok(self.checked > 0)
     }
 
-    /// Frees the first bytes and what follows them of a body of which so much is to come.
+    /// Releases the first bytes and what follows them of a body of which `left` bytes are left.
     fn release_body(&mut self, first: usize, left: u64) {
         let some = self.bytes.len().saturating_sub(first).min(usize::try_from(left).unwrap_or(usize::MAX));
         self.checked = first + some;
@@ -176,8 +176,8 @@ impl<S> StrictHttpStream<S> {
     }
 }
 
-/// Follows the framing of chunks as far as the bytes go. Returns how many bytes belong to the body, and where it stands
-/// after them; `None` at its end.
+/// Follows the framing of chunks through the bytes. Returns how many bytes belong to the body and the state after
+/// them; `None` at its end.
 fn advance_chunks(mut at: HttpChunkState, bytes: &[u8]) -> io::Result<(usize, Option<HttpChunkState>)> {
     let wrong = |what: &'static str| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut used = 0;
@@ -211,44 +211,44 @@ fn advance_chunks(mut at: HttpChunkState, bytes: &[u8]) -> io::Result<(usize, Op
 
 impl<S: AsyncRead + Unpin> AsyncRead for StrictHttpStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let gate = &mut *self;
+        let strict_stream = &mut *self;
         loop {
-            if gate.checked > 0 {
-                let some = gate.checked.min(buf.remaining());
-                buf.put_slice(gate.bytes.get(..some).unwrap_or_default());
-                gate.bytes.advance(some);
-                gate.checked -= some;
+            if strict_stream.checked > 0 {
+                let some = strict_stream.checked.min(buf.remaining());
+                buf.put_slice(strict_stream.bytes.get(..some).unwrap_or_default());
+                strict_stream.bytes.advance(some);
+                strict_stream.checked -= some;
                 return Poll::Ready(Ok(()));
             }
-            if gate.place == FramingState::Closed {
+            if strict_stream.place == FramingState::Closed {
                 return Poll::Ready(Ok(()));
             }
-            if !gate.bytes.is_empty() && gate.advance()? {
+            if !strict_stream.bytes.is_empty() && strict_stream.advance()? {
                 continue;
             }
-            if gate.place == FramingState::Closed {
+            if strict_stream.place == FramingState::Closed {
                 return Poll::Ready(Ok(()));
             }
-            // Only a head that has begun is waited for with a clock: between messages a client may think.
-            if matches!(gate.place, FramingState::Head(_)) && !gate.bytes.is_empty() {
-                let until = Instant::now() + gate.limits.head_time;
-                let clock = gate.head_timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
+            // Only a head that has begun is timed: between messages a client may be idle.
+            if matches!(strict_stream.place, FramingState::Head(_)) && !strict_stream.bytes.is_empty() {
+                let until = Instant::now() + strict_stream.limits.head_time;
+                let clock = strict_stream.head_timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
                 if clock.as_mut().poll(cx).is_ready() {
-                    gate.close_with(HeadError::TimedOut);
+                    strict_stream.close_with(HeadError::TimedOut);
                     return Poll::Ready(Ok(()));
                 }
             }
             let mut fresh = [std::mem::MaybeUninit::uninit(); READ_SIZE];
             let mut fresh = ReadBuf::uninit(&mut fresh);
-            ready!(Pin::new(&mut gate.inner).poll_read(cx, &mut fresh))?;
+            ready!(Pin::new(&mut strict_stream.inner).poll_read(cx, &mut fresh))?;
             if fresh.filled().is_empty() {
-                if !gate.bytes.is_empty() {
-                    gate.log.record_fault(HeadError::Disconnected);
+                if !strict_stream.bytes.is_empty() {
+                    strict_stream.log.record_fault(HeadError::Disconnected);
                 }
-                gate.place = FramingState::Closed;
+                strict_stream.place = FramingState::Closed;
                 return Poll::Ready(Ok(()));
             }
-            gate.bytes.extend_from_slice(fresh.filled());
+            strict_stream.bytes.extend_from_slice(fresh.filled());
         }
     }
 }
@@ -286,15 +286,15 @@ mod tests {
 
     use super::*;
 
-    /// Reads everything a gate lets through, from a stream that arrives in pieces of `step` bytes.
+    /// Reads everything that the strict stream lets through, from a stream that arrives in pieces of `step` bytes.
     fn read_through(bytes: &[u8], step: usize) -> (Result<Vec<u8>, io::ErrorKind>, u64, Option<HeadError>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let mut stream = split_reader(bytes, step);
-            let gate = &mut StrictHttpStream::new(&mut stream, &[], ProxyLimits::default());
+            let strict_stream = &mut StrictHttpStream::new(&mut stream, &[], ProxyLimits::default());
             let mut out = Vec::new();
-            let read = gate.read_to_end(&mut out).await.map(|_| ()).map_err(|error| error.kind());
-            (read.map(|()| out), gate.log().heads().0, gate.log().take_fault())
+            let read = strict_stream.read_to_end(&mut out).await.map(|_| ()).map_err(|error| error.kind());
+            (read.map(|()| out), strict_stream.log().heads().0, strict_stream.log().take_fault())
         })
     }
 
@@ -319,7 +319,7 @@ mod tests {
     const GET: &str = "GET /r/a HTTP/1.1\r\nHost: x\r\n\r\n";
 
     #[test]
-    fn good_messages_pass_in_a_row() {
+    fn consecutive_valid_messages_pass() {
         let post = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello";
         let chunked = "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0a\r\n0123456789\r\n0\r\n\r\n";
         for (text, heads) in
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_message_is_read_as_strictly() {
+    fn the_next_message_is_parsed_as_strictly() {
         for (after, fault) in [
             ("GET / HTTP/1.1\nHost: x\r\n\r\n", HeadError::Malformed("a line does not end in CR LF")),
             ("\r\nGET / HTTP/1.1\r\n\r\n", HeadError::Malformed("it is not HTTP")),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_have_one_form() {
+    fn malformed_chunks_are_refused() {
         for body in [
             "5;x=y\r\nhello\r\n0\r\n\r\n",
             "+5\r\nhello\r\n0\r\n\r\n",
@@ -369,7 +369,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_but_whole_messages_passes(
+        fn only_complete_messages_pass(
             bytes in "(GET / HTTP/1.1\r\n|POST / HTTP/1.1\r\n|Content-Length: [0-9]{1,2}\r\n|Transfer-Encoding: chunked\r\n|[0-9a-f]\r\n|\r\n|\n|.){0,12}",
             step in 1usize..9,
         ) {

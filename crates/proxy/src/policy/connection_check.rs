@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::own_address::kind_with_own;
 
-/// One attempt to reach a target. Subscribed before the first decision, so that no policy change is missed.
+/// One attempt to reach a target. It subscribes to the policy before the first decision, so that no change is missed.
 #[derive(Debug)]
 pub(crate) struct ConnectionPolicyCheck<'a> {
     policy: watch::Receiver<Arc<Policy>>,
@@ -30,19 +30,19 @@ impl<'a> ConnectionPolicyCheck<'a> {
         self.target
     }
 
-    /// Decides by name, before anything is looked up.
+    /// Decides by name, before the name is resolved.
     pub(crate) fn check_name(&mut self) -> Result<(), DecisionReason> {
         let policy = Arc::clone(&self.policy.borrow_and_update());
         decide_target(&policy, self.target, self.access).map(drop)
     }
 
-    /// Decides once more by name, and by every address that the name has.
+    /// Decides again by name, and by every address of the name.
     pub(crate) fn check_addresses(&mut self, addresses: &[IpAddr]) -> Result<DecisionReason, TargetRefusal> {
-        // Looking a name up takes a while, and the policy may have changed meanwhile.
+        // Resolving a name takes a while, and the policy may have changed meanwhile.
         let policy = Arc::clone(&self.policy.borrow_and_update());
         let why = decide_target(&policy, self.target, self.access)?;
         for address in addresses {
-            // One internal address refuses them all: an honest public name has none.
+            // One internal address refuses them all: a legitimate public name has none.
             decide_address(&policy, kind_with_own(*address), *address, self.target.port()).map_err(|kind| {
                 TargetRefusal { why: DecisionReason::InternalAddress(kind), address: Some(*address) }
             })?;
@@ -57,18 +57,18 @@ impl<'a> ConnectionPolicyCheck<'a> {
     }
 }
 
-/// Permits the use of a connection, as long as the policy allows it.
+/// Permits the use of a connection as long as the policy allows it.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     policy: watch::Receiver<Arc<Policy>>,
     target: EgressTarget,
-    /// What the connection is used for at the moment.
+    /// What the connection is currently used for.
     access: Arc<Mutex<AccessRequest>>,
     address: IpAddr,
 }
 
 impl ConnectionPermit {
-    /// Shares what the connection is used for, so that it can be used for something else.
+    /// Returns a shared handle to what the connection is used for, so that it can be reused for another request.
     pub(crate) fn access(&self) -> Arc<Mutex<AccessRequest>> {
         Arc::clone(&self.access)
     }
@@ -81,7 +81,7 @@ impl ConnectionPermit {
     /// Waits until the policy no longer allows the connection.
     pub(crate) async fn wait_revoked(&mut self) {
         loop {
-            // Without a sender the sandbox is over.
+            // Without a sender the sandbox has ended.
             if self.policy.changed().await.is_err() {
                 return;
             }
@@ -97,7 +97,7 @@ impl ConnectionPermit {
     }
 }
 
-/// Why a target was not reached, and the address it was about.
+/// Why a target was not reached, and which address was the reason.
 #[derive(Debug)]
 pub(crate) struct TargetRefusal {
     pub(crate) why: DecisionReason,

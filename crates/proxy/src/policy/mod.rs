@@ -1,7 +1,7 @@
 //! Checks connections and requests against the network policy of a sandbox, and ends them when it changes.
 //!
-//! The decisions themselves are pure and live in [`ralph_core::egress`]; here is the policy in force, and what asks the
-//! kernel about addresses.
+//! The decisions themselves are pure and live in [`ralph_core::egress`]; this module holds the policy in force and
+//! asks the kernel about addresses.
 
 mod connection_check;
 mod own_address;

@@ -1,4 +1,4 @@
-//! Holds the network policy of one sandbox, which a person can change while connections stand.
+//! Holds the network policy of one sandbox, which a person can change while connections are open.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::connection_check::ConnectionPolicyCheck;
 use super::route_check::RoutePolicyCheck;
 use crate::model_gateway::RouteUpstream;
 
-/// The policy that is in force now, and everything that is decided by it.
+/// The policy in force, and the decisions made by it.
 #[derive(Debug)]
 pub(crate) struct PolicyCheck {
     current: watch::Sender<Arc<Policy>>,
@@ -22,7 +22,7 @@ impl PolicyCheck {
         Self { current: watch::Sender::new(Arc::new(policy)) }
     }
 
-    /// Puts another policy in force. Whoever waits for the end of a permit hears of it.
+    /// Replaces the policy. Everything that waits for a permit to be revoked is notified.
     pub(crate) fn replace(&self, policy: Arc<Policy>) {
         self.current.send_replace(policy);
     }
@@ -31,7 +31,7 @@ impl PolicyCheck {
         self.current.borrow().mode
     }
 
-    /// Says whether the rules for a target are about single requests, which have to be seen to be decided.
+    /// Says whether the rules for a target are about single requests, which can only be decided by inspecting them.
     pub(crate) fn needs_inspection(&self, target: &EgressTarget) -> bool {
         decide_connection(&self.current.borrow(), target.host(), target.port()).inspect
     }
@@ -46,13 +46,13 @@ impl PolicyCheck {
         decide_target(&policy, target, access)
     }
 
-    /// Decides a name that was asked for without a port.
+    /// Decides about a name that was requested without a port.
     pub(crate) fn decide_name(&self, host: &str) -> Result<DecisionReason, DecisionReason> {
         let policy = Arc::clone(&self.current.borrow());
         decide_name(&policy, host)
     }
 
-    /// Begins the check of one connection to a target.
+    /// Starts the check of one connection to a target.
     pub(crate) fn connection_check<'a>(
         &self,
         target: &'a EgressTarget,
@@ -61,7 +61,7 @@ impl PolicyCheck {
         ConnectionPolicyCheck::new(self.current.subscribe(), target, access)
     }
 
-    /// Begins the check of one request to the endpoint of a route.
+    /// Starts the check of one request to the endpoint of a route.
     pub(crate) fn route_check(&self, upstream: &Arc<RouteUpstream>, method: &Method, path: &str) -> RoutePolicyCheck {
         RoutePolicyCheck::new(self.current.subscribe(), Arc::clone(upstream), method.clone(), path.to_owned())
     }

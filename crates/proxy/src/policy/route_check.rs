@@ -27,24 +27,24 @@ impl RoutePolicyCheck {
         Self { policy, upstream, method, path }
     }
 
-    /// Returns the rule that denies it now.
+    /// Returns the rule that currently denies the request.
     pub(crate) fn denying_rule(&mut self) -> Option<PolicyRule> {
         let policy = Arc::clone(&self.policy.borrow_and_update());
         let (target, request) = (&self.upstream.target, Some((self.method.as_str(), self.path.as_str())));
         matching_deny_rule(&policy, target.host(), target.port(), request).cloned()
     }
 
-    /// Returns the rule that has begun to deny it since the last question.
+    /// Returns the rule that has begun to deny the request since the last check.
     pub(crate) fn newly_denying_rule(&mut self) -> Option<PolicyRule> {
-        // Without a sender the sandbox is over, and whoever asks with it.
+        // Without a sender the sandbox has ended, and the caller ends with it.
         if self.policy.has_changed().unwrap_or(false) { self.denying_rule() } else { None }
     }
 
-    /// Waits until a rule denies it.
+    /// Waits until a rule denies the request.
     pub(crate) async fn wait_denied(mut self) -> PolicyRule {
         loop {
             if self.policy.changed().await.is_err() {
-                // The sandbox is over, and so is whatever came of this.
+                // The sandbox has ended, and the request ends with it.
                 return std::future::pending().await;
             }
             if let Some(rule) = self.denying_rule() {

@@ -1,7 +1,8 @@
-//! A world outside that records who was asked for and who was dialled, and clients that say anything.
+//! A fake network that records which names were resolved and which addresses dialled, and clients that send any
+//! bytes.
 //!
-//! Test names have public addresses, so the address filter works as it does for everybody; dialling one of them leads
-//! to a recorder on this machine.
+//! Test names have public addresses, so the address filter works as in production; dialling one of them leads to a
+//! recorder on this machine.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,7 +23,7 @@ use crate::resolver::{EgressResolver, ResolverFuture};
 
 pub(super) const PUBLIC: &str = "93.184.215.14";
 
-/// The world outside, and what happened in it.
+/// The fake network, and what happened in it.
 #[derive(Debug)]
 pub(super) struct RecordingResolver {
     names: HashMap<&'static str, Vec<IpAddr>>,
@@ -34,16 +35,17 @@ pub(super) struct RecordingResolver {
 }
 
 impl RecordingResolver {
-    /// A world whose servers say `banner` first, then repeat what they hear; to a request they answer what they heard.
+    /// Creates a network whose servers send `banner` first and then echo what they receive; to a request they answer
+    /// with what they received.
     pub(super) async fn new(banner: &'static str) -> Arc<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let upstream = listener.local_addr().unwrap();
         let heard: Arc<Mutex<Vec<u8>>> = Arc::default();
-        let ears = Arc::clone(&heard);
+        let recorder = Arc::clone(&heard);
         let running = AbortOnDropHandle::new(tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                tokio::spawn(server(stream, banner, Arc::clone(&ears)));
+                tokio::spawn(server(stream, banner, Arc::clone(&recorder)));
             }
         }));
         let names = [
@@ -119,7 +121,7 @@ async fn server(mut stream: TcpStream, banner: &str, heard: Arc<Mutex<Vec<u8>>>)
     }
 }
 
-/// Bodies in these tests end in a full stop.
+/// Says whether a request is complete. Bodies in these tests end in a full stop.
 fn is_complete_request(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request);
     match text.split_once("\r\n\r\n") {
@@ -137,7 +139,7 @@ impl DecisionRecorder {
         self.0.lock().unwrap().clone()
     }
 
-    /// Every decision as one line.
+    /// Returns every decision as one line.
     pub(super) fn lines(&self) -> Vec<String> {
         let line = |decided: EgressDecision| {
             let EgressDecision { entry, host, port, allowed, why, .. } = decided;
@@ -148,13 +150,13 @@ impl DecisionRecorder {
 }
 
 impl EgressObserver for DecisionRecorder {
-    fn observe(&self, told: EgressEvent) {
-        let EgressEvent::Decision(decided) = told else { return };
+    fn observe(&self, event: EgressEvent) {
+        let EgressEvent::Decision(decided) = event else { return };
         self.0.lock().unwrap().push(decided);
     }
 }
 
-/// One sandbox with an explicit door and name servers.
+/// One sandbox with an explicit listener and name servers.
 pub(super) struct ProxyFixture {
     pub(super) resolver: Arc<RecordingResolver>,
     pub(super) decisions: Arc<DecisionRecorder>,
@@ -175,37 +177,37 @@ impl ProxyFixture {
     }
 
     pub(super) async fn with_limits(limits: ProxyLimits, policy: Policy, banner: &'static str) -> Self {
-        let world = RecordingResolver::new(banner).await;
-        let notes = Arc::new(DecisionRecorder::default());
+        let resolver = RecordingResolver::new(banner).await;
+        let decisions = Arc::new(DecisionRecorder::default());
         let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (explicit, transparent, dns_tcp) = (listen(), listen(), listen());
         let dns_udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let at = |listener: &std::net::TcpListener| listener.local_addr().unwrap();
         let places = (at(&explicit), at(&transparent), dns_udp.local_addr().unwrap(), at(&dns_tcp));
-        let doors = ListenerSockets {
+        let sockets = ListenerSockets {
             explicit: Some(explicit),
             transparent: vec![transparent],
             dns_udp: Some(dns_udp),
             dns_tcp: Some(dns_tcp),
         };
-        let guard = serve_with_limits(limits, doors, policy, world.clone(), notes.clone()).unwrap();
-        let (door, transparent, dns_udp, dns_tcp) = places;
-        Self { resolver: world, decisions: notes, proxy: guard, proxy_address: door, transparent, dns_udp, dns_tcp }
+        let guard = serve_with_limits(limits, sockets, policy, resolver.clone(), decisions.clone()).unwrap();
+        let (proxy_address, transparent, dns_udp, dns_tcp) = places;
+        Self { resolver, decisions, proxy: guard, proxy_address, transparent, dns_udp, dns_tcp }
     }
 
     pub(super) async fn dial(&self) -> TcpStream {
         TcpStream::connect(self.proxy_address).await.unwrap()
     }
 
-    /// Says something and returns what comes back: as many answers as there were requests, or all until the end.
-    pub(super) async fn exchange(&self, words: &[u8]) -> String {
+    /// Sends bytes and returns what comes back: as many answers as there were requests, or everything until the end.
+    pub(super) async fn exchange(&self, bytes: &[u8]) -> String {
         let mut stream = self.dial().await;
-        // Who is turned away at the door may not even be listened to.
-        stream.write_all(words).await.ok();
-        answers_to(&mut stream, words).await
+        // The proxy may close a refused connection without reading from it.
+        stream.write_all(bytes).await.ok();
+        answers_to(&mut stream, bytes).await
     }
 
-    /// Asks for a tunnel by `CONNECT`; the text is the answer's status line.
+    /// Requests a tunnel by `CONNECT`; the text is the answer's status line.
     pub(super) async fn connect(&self, target: &str) -> (TcpStream, String) {
         let mut stream = self.dial().await;
         stream.write_all(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").as_bytes()).await.unwrap();
@@ -220,7 +222,7 @@ impl ProxyFixture {
         (stream, text.lines().next().unwrap_or_default().to_owned())
     }
 
-    /// Asks for a tunnel by SOCKS; the number is the answer's code.
+    /// Requests a tunnel by SOCKS; the number is the reply code.
     pub(super) async fn socks(&self, host: &[u8], port: u16) -> (TcpStream, u8) {
         let mut stream = self.dial().await;
         stream.write_all(&[5, 1, 0]).await.unwrap();
@@ -235,7 +237,7 @@ impl ProxyFixture {
         (stream, answer[1])
     }
 
-    /// Asks the name server; the numbers are its code and how many addresses it gave.
+    /// Queries the name server; the numbers are the response code and how many addresses it returned.
     pub(super) async fn query_dns(&self, query: &[u8]) -> (u8, u8, Vec<u8>) {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         socket.send_to(query, self.dns_udp).await.unwrap();
@@ -249,12 +251,12 @@ impl ProxyFixture {
 /// A test that waits this long has failed.
 pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Returns what comes back: as many answers as there were requests among the words, or all until the end.
-pub(super) async fn answers_to(stream: &mut TcpStream, words: &[u8]) -> String {
-    let requests = String::from_utf8_lossy(words).matches(" HTTP/1.1\r\n").count();
+/// Returns what comes back: as many answers as there were requests among the bytes, or everything until the end.
+pub(super) async fn answers_to(stream: &mut TcpStream, bytes: &[u8]) -> String {
+    let requests = String::from_utf8_lossy(bytes).matches(" HTTP/1.1\r\n").count();
     let mut all = Vec::new();
     while requests == 0 || answers(&all) < requests {
-        match timeout(TEST_TIMEOUT, stream.read_buf(&mut all)).await.expect("an answer comes") {
+        match timeout(TEST_TIMEOUT, stream.read_buf(&mut all)).await.expect("an answer arrives") {
             Ok(1..) => (),
             Ok(0) | Err(_) => break,
         }
@@ -262,7 +264,7 @@ pub(super) async fn answers_to(stream: &mut TcpStream, words: &[u8]) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// Counts the whole answers among the bytes that came back.
+/// Counts the complete answers among the bytes that came back.
 fn answers(bytes: &[u8]) -> usize {
     let text = String::from_utf8_lossy(bytes);
     let mut rest: &str = &text;
@@ -288,6 +290,6 @@ pub(super) async fn rest(stream: &mut TcpStream) -> String {
 /// Returns the next bytes, exactly as many as wanted.
 pub(super) async fn next(stream: &mut TcpStream, n: usize) -> Vec<u8> {
     let mut some = vec![0; n];
-    timeout(TEST_TIMEOUT, stream.read_exact(&mut some)).await.expect("an answer comes").unwrap();
+    timeout(TEST_TIMEOUT, stream.read_exact(&mut some)).await.expect("an answer arrives").unwrap();
     some
 }

@@ -1,4 +1,4 @@
-//! The way out over real sockets: a recorded world outside, hostile clients inside.
+//! Tests of the egress proxy over real sockets: a fake network outside, hostile clients inside.
 
 mod fixture;
 mod listeners;

@@ -1,4 +1,4 @@
-//! The name server: synthetic addresses for allowed names, and never a question to anybody else.
+//! Tests of the name server: synthetic addresses for allowed names, and no question is forwarded.
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -8,7 +8,7 @@ use crate::dns::tests::query;
 
 #[tokio::test]
 async fn only_allowed_names_exist() {
-    let stage =
+    let fixture =
         ProxyFixture::new(allowing(&["allowed.test", "GET half.test/a", "port.test:8443", "*.wild.test"])).await;
     for (labels, kind, code, addresses) in [
         (&[&b"allowed"[..], b"test"][..], 1, 0, 1),
@@ -30,36 +30,36 @@ async fn only_allowed_names_exist() {
         (&[b"allowed", b"test"], 65, 4, 0),
         (&[b"allowed", b"test"], 255, 4, 0),
     ] {
-        let got = stage.query_dns(&query(labels, kind)).await;
+        let got = fixture.query_dns(&query(labels, kind)).await;
         assert_eq!((got.0, got.1), (code, addresses), "{labels:?} {kind}");
-        stage.resolver.assert_untouched("a question is never passed on");
+        fixture.resolver.assert_untouched("no question is forwarded");
     }
     let mut two = query(&[b"allowed", b"test"], 1);
     two[5] = 2;
-    assert_eq!(stage.query_dns(&two).await.0, 1);
+    assert_eq!(fixture.query_dns(&two).await.0, 1);
 }
 
 #[tokio::test]
-async fn a_name_has_one_address_until_the_policy_forgets_it() {
-    let stage = ProxyFixture::new(allowing(&["allowed.test", "other.test"])).await;
+async fn a_name_keeps_its_address_until_the_policy_drops_it() {
+    let fixture = ProxyFixture::new(allowing(&["allowed.test", "other.test"])).await;
     let allowed = query(&[b"allowed", b"test"], 1);
-    assert!(stage.query_dns(&allowed).await.2.ends_with(&[198, 18, 1, 0]));
-    assert!(stage.query_dns(&query(&[b"other", b"test"], 1)).await.2.ends_with(&[198, 18, 1, 1]));
-    assert!(stage.query_dns(&allowed).await.2.ends_with(&[198, 18, 1, 0]));
-    stage.proxy.set_policy(allowing(&["other.test"]));
-    assert_eq!(stage.query_dns(&allowed).await.0, 3);
-    stage.proxy.set_policy(allowing(&["allowed.test", "other.test"]));
-    assert!(stage.query_dns(&allowed).await.2.ends_with(&[198, 18, 1, 2]), "an old address is not given again");
+    assert!(fixture.query_dns(&allowed).await.2.ends_with(&[198, 18, 1, 0]));
+    assert!(fixture.query_dns(&query(&[b"other", b"test"], 1)).await.2.ends_with(&[198, 18, 1, 1]));
+    assert!(fixture.query_dns(&allowed).await.2.ends_with(&[198, 18, 1, 0]));
+    fixture.proxy.set_policy(allowing(&["other.test"]));
+    assert_eq!(fixture.query_dns(&allowed).await.0, 3);
+    fixture.proxy.set_policy(allowing(&["allowed.test", "other.test"]));
+    assert!(fixture.query_dns(&allowed).await.2.ends_with(&[198, 18, 1, 2]), "an old address is not reused");
     assert_eq!(
-        stage.decisions.lines()[..2],
+        fixture.decisions.lines()[..2],
         ["dns allowed.test:0 yes: rule `allowed.test`", "dns other.test:0 yes: rule `other.test`"]
     );
 }
 
 #[tokio::test]
-async fn over_tcp_too() {
-    let stage = ProxyFixture::new(allowing(&["allowed.test"])).await;
-    let mut stream = TcpStream::connect(stage.dns_tcp).await.unwrap();
+async fn questions_over_tcp_are_answered() {
+    let fixture = ProxyFixture::new(allowing(&["allowed.test"])).await;
+    let mut stream = TcpStream::connect(fixture.dns_tcp).await.unwrap();
     let allowed = query(&[b"allowed", b"test"], 1);
     let framed = [&u16::try_from(allowed.len()).unwrap().to_be_bytes()[..], &allowed].concat();
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Every entry, every spelling: what is not allowed leaves no trace outside.
+//! Tests that what is not allowed reaches nothing outside, by every entry and in every spelling.
 
 use ralph_core::policy::{Policy, PolicyMode};
 
@@ -16,18 +16,18 @@ enum ProxyClientKind {
 const ALL: [ProxyClientKind; 4] =
     [ProxyClientKind::Connect, ProxyClientKind::Http, ProxyClientKind::Socks, ProxyClientKind::Dns];
 
-/// Tries to get out and says whether that worked.
-async fn attempt(stage: &ProxyFixture, by: ProxyClientKind, host: &str, port: u16) -> bool {
+/// Tries to reach a host and returns whether that worked.
+async fn attempt(fixture: &ProxyFixture, by: ProxyClientKind, host: &str, port: u16) -> bool {
     match by {
-        ProxyClientKind::Connect => stage.connect(&format!("{host}:{port}")).await.1.contains(" 200 "),
+        ProxyClientKind::Connect => fixture.connect(&format!("{host}:{port}")).await.1.contains(" 200 "),
         ProxyClientKind::Http => {
             let text = format!("GET http://{host}:{port}/ HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n");
-            stage.exchange(text.as_bytes()).await.starts_with("HTTP/1.1 200 ")
+            fixture.exchange(text.as_bytes()).await.starts_with("HTTP/1.1 200 ")
         }
-        ProxyClientKind::Socks => stage.socks(host.as_bytes(), port).await.1 == 0,
+        ProxyClientKind::Socks => fixture.socks(host.as_bytes(), port).await.1 == 0,
         ProxyClientKind::Dns => {
             let labels: Vec<&[u8]> = host.strip_suffix('.').unwrap_or(host).split('.').map(str::as_bytes).collect();
-            stage.query_dns(&query(&labels, 1)).await.0 == 0
+            fixture.query_dns(&query(&labels, 1)).await.0 == 0
         }
     }
 }
@@ -85,43 +85,43 @@ const REFUSED_HOSTS: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn what_no_rule_names_leaves_no_trace() {
+async fn hosts_without_a_rule_are_neither_resolved_nor_dialled() {
     for by in ALL {
-        let stage = ProxyFixture::new(policy(PolicyMode::Allowlist)).await;
+        let fixture = ProxyFixture::new(policy(PolicyMode::Allowlist)).await;
         for (n, host) in REFUSED_HOSTS.iter().enumerate() {
             let port = if by == ProxyClientKind::Http { 80 } else { 443 };
-            assert!(!attempt(&stage, by, host, port).await, "{by:?} {host:?}");
-            let notes = stage.decisions.all();
-            assert!(notes.len() > n && notes.iter().all(|note| !note.allowed), "{by:?} {host:?} {notes:?}");
-            stage.resolver.assert_untouched(&format!("{by:?} {host:?}"));
+            assert!(!attempt(&fixture, by, host, port).await, "{by:?} {host:?}");
+            let decisions = fixture.decisions.all();
+            assert!(decisions.len() > n && decisions.iter().all(|note| !note.allowed), "{by:?} {host:?} {decisions:?}");
+            fixture.resolver.assert_untouched(&format!("{by:?} {host:?}"));
         }
     }
 }
 
 #[tokio::test]
-async fn other_ports_leave_no_trace() {
+async fn other_ports_are_neither_resolved_nor_dialled() {
     for by in [ProxyClientKind::Connect, ProxyClientKind::Http, ProxyClientKind::Socks] {
-        let stage = ProxyFixture::new(policy(PolicyMode::Allowlist)).await;
+        let fixture = ProxyFixture::new(policy(PolicyMode::Allowlist)).await;
         for port in [0, 22, 25, 53, 81, 444, 853, 65535] {
-            assert!(!attempt(&stage, by, "allowed.test", port).await, "{by:?} {port}");
-            stage.resolver.assert_untouched(&format!("{by:?} {port}"));
+            assert!(!attempt(&fixture, by, "allowed.test", port).await, "{by:?} {port}");
+            fixture.resolver.assert_untouched(&format!("{by:?} {port}"));
         }
     }
 }
 
 #[tokio::test]
-async fn deny_means_nothing_at_all() {
+async fn policy_deny_refuses_everything() {
     for by in ALL {
-        let stage = ProxyFixture::new(policy(PolicyMode::Deny)).await;
+        let fixture = ProxyFixture::new(policy(PolicyMode::Deny)).await;
         for (host, port) in [("allowed.test", 443), ("allowed.test", 80), ("a.wild.test", 443), (PUBLIC, 443)] {
-            assert!(!attempt(&stage, by, host, port).await, "{by:?} {host}");
-            stage.resolver.assert_untouched(&format!("{by:?} {host}"));
+            assert!(!attempt(&fixture, by, host, port).await, "{by:?} {host}");
+            fixture.resolver.assert_untouched(&format!("{by:?} {host}"));
         }
     }
 }
 
 #[tokio::test]
-async fn other_spellings_of_an_allowed_name_are_that_name() {
+async fn other_spellings_of_an_allowed_name_are_allowed() {
     for (by, port) in [
         (ProxyClientKind::Connect, 443),
         (ProxyClientKind::Http, 80),
@@ -130,25 +130,25 @@ async fn other_spellings_of_an_allowed_name_are_that_name() {
         (ProxyClientKind::Connect, 8080),
     ] {
         for host in ["allowed.test", "ALLOWED.Test", "allowed.test."] {
-            let stage = ProxyFixture::new(policy(PolicyMode::Allowlist)).await;
-            assert!(attempt(&stage, by, host, port).await, "{by:?} {host} {:?}", stage.decisions.lines());
-            assert_eq!(stage.resolver.queries(), ["allowed.test"]);
-            assert_eq!(stage.resolver.dials(), [format!("{PUBLIC}:{port}")]);
+            let fixture = ProxyFixture::new(policy(PolicyMode::Allowlist)).await;
+            assert!(attempt(&fixture, by, host, port).await, "{by:?} {host} {:?}", fixture.decisions.lines());
+            assert_eq!(fixture.resolver.queries(), ["allowed.test"]);
+            assert_eq!(fixture.resolver.dials(), [format!("{PUBLIC}:{port}")]);
         }
     }
 }
 
 #[tokio::test]
-async fn inner_addresses_are_refused_after_one_question() {
+async fn names_with_internal_addresses_are_resolved_once_and_refused() {
     for mode in [PolicyMode::Allowlist, PolicyMode::Open] {
         for (by, port) in [(ProxyClientKind::Connect, 443), (ProxyClientKind::Http, 80), (ProxyClientKind::Socks, 443)]
         {
             for host in ["inner.test", "loop.test", "meta.test", "mixed.test", "mapped.test", "nat64.test"] {
                 let rules = [host.to_owned(), format!("{host}:80")];
-                let stage = ProxyFixture::new(Policy::parse(mode, &rules, &[]).unwrap()).await;
-                assert!(!attempt(&stage, by, host, port).await, "{by:?} {host}");
-                assert_eq!((stage.resolver.queries(), stage.resolver.dials()), (vec![host.to_owned()], vec![]));
-                let line = stage.decisions.lines().concat();
+                let fixture = ProxyFixture::new(Policy::parse(mode, &rules, &[]).unwrap()).await;
+                assert!(!attempt(&fixture, by, host, port).await, "{by:?} {host}");
+                assert_eq!((fixture.resolver.queries(), fixture.resolver.dials()), (vec![host.to_owned()], vec![]));
+                let line = fixture.decisions.lines().concat();
                 assert!(line.contains("no: its address is a"), "{line}");
             }
         }
@@ -156,63 +156,63 @@ async fn inner_addresses_are_refused_after_one_question() {
 }
 
 #[tokio::test]
-async fn open_still_keeps_inner_literals_in() {
-    let stage = ProxyFixture::new(policy(PolicyMode::Open)).await;
+async fn policy_open_still_refuses_internal_addresses() {
+    let fixture = ProxyFixture::new(policy(PolicyMode::Open)).await;
     for host in ["127.0.0.1", "10.1.2.3", "169.254.169.254", "[::1]", "0.0.0.0", "100.100.100.200"] {
         for by in [ProxyClientKind::Connect, ProxyClientKind::Http, ProxyClientKind::Socks] {
-            assert!(!attempt(&stage, by, host, 8080).await, "{by:?} {host}");
-            stage.resolver.assert_untouched(&format!("{by:?} {host}"));
+            assert!(!attempt(&fixture, by, host, 8080).await, "{by:?} {host}");
+            fixture.resolver.assert_untouched(&format!("{by:?} {host}"));
         }
     }
-    assert!(attempt(&stage, ProxyClientKind::Connect, "other.test", 8080).await);
-    assert!(!attempt(&stage, ProxyClientKind::Connect, "denied.test", 8080).await);
-    assert_eq!(stage.resolver.queries(), ["other.test"]);
+    assert!(attempt(&fixture, ProxyClientKind::Connect, "other.test", 8080).await);
+    assert!(!attempt(&fixture, ProxyClientKind::Connect, "denied.test", 8080).await);
+    assert_eq!(fixture.resolver.queries(), ["other.test"]);
 }
 
 #[tokio::test]
-async fn a_rule_that_names_the_address_opens_it_alone() {
-    let stage = ProxyFixture::new(allowing(&["127.0.0.1:8080", "loop.test:8080", "169.254.169.254:8080"])).await;
-    assert!(attempt(&stage, ProxyClientKind::Connect, "127.0.0.1", 8080).await);
-    assert!(attempt(&stage, ProxyClientKind::Socks, "loop.test", 8080).await);
-    assert!(!attempt(&stage, ProxyClientKind::Connect, "127.0.0.1", 443).await);
-    assert!(!attempt(&stage, ProxyClientKind::Connect, "127.0.0.2", 8080).await);
-    assert!(!attempt(&stage, ProxyClientKind::Connect, "169.254.169.254", 8080).await);
-    assert_eq!(stage.resolver.queries(), ["loop.test"]);
-    assert_eq!(stage.resolver.dials(), ["127.0.0.1:8080"; 2]);
+async fn a_rule_for_an_address_allows_only_that_address() {
+    let fixture = ProxyFixture::new(allowing(&["127.0.0.1:8080", "loop.test:8080", "169.254.169.254:8080"])).await;
+    assert!(attempt(&fixture, ProxyClientKind::Connect, "127.0.0.1", 8080).await);
+    assert!(attempt(&fixture, ProxyClientKind::Socks, "loop.test", 8080).await);
+    assert!(!attempt(&fixture, ProxyClientKind::Connect, "127.0.0.1", 443).await);
+    assert!(!attempt(&fixture, ProxyClientKind::Connect, "127.0.0.2", 8080).await);
+    assert!(!attempt(&fixture, ProxyClientKind::Connect, "169.254.169.254", 8080).await);
+    assert_eq!(fixture.resolver.queries(), ["loop.test"]);
+    assert_eq!(fixture.resolver.dials(), ["127.0.0.1:8080"; 2]);
 }
 
 #[tokio::test]
 async fn the_checked_address_is_the_dialled_one() {
-    let stage = ProxyFixture::new(allowing(&["wrapped.test"])).await;
-    assert!(attempt(&stage, ProxyClientKind::Connect, "wrapped.test", 443).await);
-    assert_eq!(stage.resolver.dials(), [format!("{PUBLIC}:443")]);
-    assert_eq!(stage.decisions.all()[0].address, Some(PUBLIC.parse().unwrap()));
+    let fixture = ProxyFixture::new(allowing(&["wrapped.test"])).await;
+    assert!(attempt(&fixture, ProxyClientKind::Connect, "wrapped.test", 443).await);
+    assert_eq!(fixture.resolver.dials(), [format!("{PUBLIC}:443")]);
+    assert_eq!(fixture.decisions.all()[0].address, Some(PUBLIC.parse().unwrap()));
 }
 
 #[tokio::test]
 async fn names_without_an_address_are_not_dialled() {
-    let stage = ProxyFixture::new(allowing(&["nowhere.test", "unknown.test"])).await;
+    let fixture = ProxyFixture::new(allowing(&["nowhere.test", "unknown.test"])).await;
     for host in ["nowhere.test", "unknown.test"] {
-        assert!(stage.connect(&format!("{host}:443")).await.1.starts_with("HTTP/1.1 502 Bad Gateway; ralph: "));
-        assert_eq!(stage.socks(host.as_bytes(), 443).await.1, 4);
+        assert!(fixture.connect(&format!("{host}:443")).await.1.starts_with("HTTP/1.1 502 Bad Gateway; ralph: "));
+        assert_eq!(fixture.socks(host.as_bytes(), 443).await.1, 4);
     }
-    assert_eq!(stage.resolver.dials(), [""; 0]);
+    assert_eq!(fixture.resolver.dials(), [""; 0]);
 }
 
 #[tokio::test]
-async fn rules_about_requests_need_requests() {
-    let stage = ProxyFixture::new(allowing(&["GET allowed.test/a", "GET allowed.test:80/a"])).await;
-    assert!(!attempt(&stage, ProxyClientKind::Connect, "allowed.test", 443).await);
-    assert!(!attempt(&stage, ProxyClientKind::Http, "allowed.test", 80).await);
-    stage.resolver.assert_untouched("neither was about /a");
-    let answer = stage.exchange(b"GET http://allowed.test/a HTTP/1.1\r\nHost: allowed.test\r\n\r\n").await;
+async fn rules_about_requests_do_not_allow_tunnels() {
+    let fixture = ProxyFixture::new(allowing(&["GET allowed.test/a", "GET allowed.test:80/a"])).await;
+    assert!(!attempt(&fixture, ProxyClientKind::Connect, "allowed.test", 443).await);
+    assert!(!attempt(&fixture, ProxyClientKind::Http, "allowed.test", 80).await);
+    fixture.resolver.assert_untouched("neither was a request for /a");
+    let answer = fixture.exchange(b"GET http://allowed.test/a HTTP/1.1\r\nHost: allowed.test\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
 
 #[tokio::test]
-async fn a_refusal_says_what_a_person_can_do() {
-    let stage = ProxyFixture::new(policy(PolicyMode::Allowlist)).await;
-    let answer = stage.exchange(b"CONNECT evil.test:443 HTTP/1.1\r\n\r\n").await;
+async fn a_refusal_names_the_allow_command() {
+    let fixture = ProxyFixture::new(policy(PolicyMode::Allowlist)).await;
+    let answer = fixture.exchange(b"CONNECT evil.test:443 HTTP/1.1\r\n\r\n").await;
     let line = "`evil.test:443` cannot be reached: no rule names it, and the network policy is `allowlist`; \
                 a person can allow it with `ralph run --allow-host evil.test`";
     assert!(
@@ -221,7 +221,7 @@ async fn a_refusal_says_what_a_person_can_do() {
     );
     assert!(answer.ends_with(&format!("\r\n\r\nralph: {line}\n")), "{answer}");
     assert_eq!(
-        stage.decisions.lines(),
+        fixture.decisions.lines(),
         ["connect evil.test:443 no: no rule names it, and the network policy is `allowlist`"]
     );
 }

@@ -1,4 +1,4 @@
-//! What a client may do with a connection to a route, and what its keeper may do to all of them.
+//! Tests of what a client may do with a connection to a route, and of restarting and stopping the listeners.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::model_routes::{RouteKeys, provider};
 
 #[tokio::test]
 async fn requests_follow_each_other_on_one_connection() {
-    let (server, keys, stage) = provider(ScriptedTurn::text("good day")).await;
+    let (server, keys, fixture) = provider(ScriptedTurn::text("good day")).await;
     let call = |wire: TestApi| wire.call(keys.phantom(wire), Some(50), wire == TestApi::Chat);
-    let mut stream = stage.dial().await;
+    let mut stream = fixture.dial().await;
     for wire in TEST_APIS {
         stream.write_all(&call(wire)).await.unwrap();
         assert_eq!(read(&mut stream).await.status, 200, "{wire:?}");
@@ -29,29 +29,29 @@ async fn requests_follow_each_other_on_one_connection() {
         let got = read(&mut stream).await;
         assert_eq!((got.status, got.complete), (200, true), "{wire:?} {}", got.text());
     }
-    // A body in chunks, and one that is asked for first.
+    // A body in chunks, and one after `Expect: 100-continue`.
     let body = TestApi::Messages.body(MODEL, "hi", Some(9), false).to_string();
     let (first, second) = body.split_at(10);
     let chunks = format!("a\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", second.len());
     let key = TestApi::Messages.key(keys.phantom(TestApi::Messages));
-    let words = post("/r/anthropic/v1/messages", &[&key, "Transfer-Encoding: chunked"], chunks.as_bytes());
-    stream.write_all(&words).await.unwrap();
+    let request_bytes = post("/r/anthropic/v1/messages", &[&key, "Transfer-Encoding: chunked"], chunks.as_bytes());
+    stream.write_all(&request_bytes).await.unwrap();
     assert_eq!(read(&mut stream).await.status, 200);
-    let words = post("/r/anthropic/v1/messages", &[&key, "Expect: 100-continue"], body.as_bytes());
-    let (head, body) = words.split_at(words.len() - body.len());
+    let request_bytes = post("/r/anthropic/v1/messages", &[&key, "Expect: 100-continue"], body.as_bytes());
+    let (head, body) = request_bytes.split_at(request_bytes.len() - body.len());
     stream.write_all(head).await.unwrap();
     assert_eq!(read(&mut stream).await.status, 100);
     stream.write_all(body).await.unwrap();
     assert_eq!(read(&mut stream).await.status, 200);
     assert_eq!(server.requests().last().unwrap().header("expect"), None);
     assert_eq!(server.hits(), 10);
-    stage.wait_until_settled().await;
-    assert_eq!(stage.events.calls().len(), 10);
+    fixture.wait_until_settled().await;
+    assert_eq!(fixture.events.calls().len(), 10);
 }
 
 #[tokio::test]
-async fn what_follows_a_request_is_read_as_strictly() {
-    let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
+async fn the_next_request_is_parsed_as_strictly() {
+    let (server, keys, fixture) = provider(ScriptedTurn::text("ok")).await;
     let good = TestApi::Chat.call(keys.phantom(TestApi::Chat), None, false);
     for (bad, status) in [
         (&b"POST /r/openai/v1/files HTTP/1.1\nHost: x\n\n"[..], 400),
@@ -61,15 +61,15 @@ async fn what_follows_a_request_is_read_as_strictly() {
         (b"GET /r/openai/v1/models HTTP/1.1\r\n\r\n", 400),
     ] {
         let case = String::from_utf8_lossy(bad);
-        let mut stream = stage.dial().await;
+        let mut stream = fixture.dial().await;
         stream.write_all(&good).await.unwrap();
         assert_eq!(read(&mut stream).await.status, 200, "{case}");
         let hits = server.hits();
         stream.write_all(bad).await.unwrap();
         assert_eq!(read(&mut stream).await.status, status, "{case}");
         assert_eq!(server.hits(), hits, "{case}");
-        // Sent along with a good one it may take that one's answer with it, but goes no further itself.
-        let mut stream = stage.dial().await;
+        // Sent along with a valid request it may prevent that one's answer, but is not forwarded itself.
+        let mut stream = fixture.dial().await;
         stream.write_all(&[&good, bad].concat()).await.unwrap();
         stream.shutdown().await.unwrap();
         rest(&mut stream).await;
@@ -79,15 +79,15 @@ async fn what_follows_a_request_is_read_as_strictly() {
 }
 
 #[tokio::test]
-async fn health_says_no_secret() {
-    let (_server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
-    let got = send_and_read(stage.proxy_address, &get("GET", "/health", &[])).await;
+async fn health_reveals_no_secret() {
+    let (_server, keys, fixture) = provider(ScriptedTurn::text("ok")).await;
+    let got = send_and_read(fixture.proxy_address, &get("GET", "/health", &[])).await;
     assert_eq!(got.json()["mode"], "deny");
     let text = format!("{}{}", got.head, got.text());
     assert!(!text.contains(REAL) && !TEST_APIS.iter().any(|wire| text.contains(keys.phantom(*wire))), "{text}");
-    stage.proxy.set_policy(Policy::parse(PolicyMode::Open, &[] as &[&str], &[]).unwrap());
-    assert_eq!(send_and_read(stage.proxy_address, &get("GET", "/health", &[])).await.json()["mode"], "open");
-    assert_eq!(send_and_read(stage.proxy_address, &get("POST", "/health", &[])).await.status, 400);
+    fixture.proxy.set_policy(Policy::parse(PolicyMode::Open, &[] as &[&str], &[]).unwrap());
+    assert_eq!(send_and_read(fixture.proxy_address, &get("GET", "/health", &[])).await.json()["mode"], "open");
+    assert_eq!(send_and_read(fixture.proxy_address, &get("POST", "/health", &[])).await.status, 400);
 }
 
 #[tokio::test]
@@ -95,37 +95,39 @@ async fn failed_listeners_restart_and_nothing_is_charged_twice() {
     let slow = ScriptedTurn::text("one two three four five six").slow(Duration::ZERO, Duration::from_millis(30));
     let server = FakeModelServer::builder().script(FakeModelScript::for_all_calls([slow])).start().await.unwrap();
     let keys = RouteKeys::new();
-    let stage = GatewayFixture::open(keys.grant(&server.url(), unlimited_ledger()), FakeResolver::new(&[]));
+    let fixture = GatewayFixture::open(keys.grant(&server.url(), unlimited_ledger()), FakeResolver::new(&[]));
     let mut streams = Vec::new();
     for wire in TEST_APIS {
-        let mut stream = stage.dial().await;
+        let mut stream = fixture.dial().await;
         stream.write_all(&wire.call(keys.phantom(wire), Some(50), true)).await.unwrap();
         let mut first = [0; 40];
         stream.read_exact(&mut first).await.unwrap();
         streams.push(stream);
     }
-    stage.proxy.restart();
+    fixture.proxy.restart();
     for stream in &mut streams {
         let left = rest(stream).await;
-        assert!(!left.ends_with(b"0\r\n\r\n"), "an answer that was cut has no end");
+        assert!(!left.ends_with(b"0\r\n\r\n"), "an answer that was cut off has no last chunk");
     }
-    let again = |told: &EgressEvent| matches!(told, EgressEvent::Restarted { .. });
-    wait_until("the doors are served again", || stage.events.all().iter().filter(|told| again(told)).count() == 1)
-        .await;
+    let again = |event: &EgressEvent| matches!(event, EgressEvent::Restarted { .. });
+    wait_until("the listeners are served again", || {
+        fixture.events.all().iter().filter(|event| again(event)).count() == 1
+    })
+    .await;
     let got =
-        send_and_read(stage.proxy_address, &TestApi::Messages.call(keys.phantom(TestApi::Messages), Some(50), true))
+        send_and_read(fixture.proxy_address, &TestApi::Messages.call(keys.phantom(TestApi::Messages), Some(50), true))
             .await;
     assert_eq!((got.status, got.complete), (200, true));
-    stage.wait_until_settled().await;
-    wait_until("every call is told", || stage.events.calls().len() == 5).await;
-    let (calls, bill) = (stage.events.calls(), server.bill());
-    // What the clients no longer heard was read to its end, so the count is the provider's own.
+    fixture.wait_until_settled().await;
+    wait_until("every call is reported", || fixture.events.calls().len() == 5).await;
+    let (calls, bill) = (fixture.events.calls(), server.bill());
+    // Answers whose clients were cut off were read to the end, so the usage is the provider's own.
     assert!(calls.iter().all(|call| call.charge == ChargeBasis::Reported), "{calls:?}");
     assert_eq!((bill.calls, calls.iter().map(|call| call.usage.output).sum::<u64>()), (5, bill.output));
-    assert_eq!(stage.ledger.settled().tokens, bill.input + bill.output);
+    assert_eq!(fixture.ledger.settled().tokens, bill.input + bill.output);
 }
 
-/// The end of a sandbox is told by whoever ends it, and by nobody as a death.
+/// Stopping a sandbox is not reported as a failure of its listeners.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_is_not_a_failure() {
     for close in [true, false] {
@@ -146,29 +148,29 @@ async fn shutdown_is_not_a_failure() {
     }
 }
 
-/// Whoever closes the doors and waits for that has heard everything: what was read on for its count is charged too.
+/// Once closing has returned, everything was reported: answers that were read for their usage are charged too.
 #[tokio::test]
-async fn nothing_is_told_after_the_end() {
+async fn nothing_is_reported_after_closing() {
     let slow = ScriptedTurn::text("one two three four five six").slow(Duration::ZERO, Duration::from_millis(300));
-    let (_server, keys, stage) = provider(slow).await;
-    let mut stream = stage.dial().await;
+    let (_server, keys, fixture) = provider(slow).await;
+    let mut stream = fixture.dial().await;
     stream.write_all(&TestApi::Messages.call(keys.phantom(TestApi::Messages), None, true)).await.unwrap();
     stream.read_exact(&mut [0; 40]).await.unwrap();
     drop(stream);
-    stage.proxy.close().await;
-    let calls = stage.events.calls();
+    fixture.proxy.close().await;
+    let calls = fixture.events.calls();
     assert!(matches!(calls.as_slice(), [call] if call.charge == ChargeBasis::Worst), "{calls:?}");
-    assert_eq!(stage.ledger.reserved(), ralph_proxy::ledger::LedgerAmount::default());
+    assert_eq!(fixture.ledger.reserved(), ralph_proxy::ledger::LedgerAmount::default());
 }
 
 #[tokio::test]
 async fn dropping_the_handle_stops_everything() {
     let slow = ScriptedTurn::text("one two three").slow(Duration::ZERO, Duration::from_millis(300));
-    let (_server, keys, stage) = provider(slow).await;
-    let mut stream = stage.dial().await;
+    let (_server, keys, fixture) = provider(slow).await;
+    let mut stream = fixture.dial().await;
     stream.write_all(&TestApi::Messages.call(keys.phantom(TestApi::Messages), None, true)).await.unwrap();
     stream.read_exact(&mut [0; 40]).await.unwrap();
-    let GatewayFixture { proxy, proxy_address, .. } = stage;
+    let GatewayFixture { proxy, proxy_address, .. } = fixture;
     drop(proxy);
     assert!(!rest(&mut stream).await.ends_with(b"0\r\n\r\n"));
     let refused = async || tokio::net::TcpStream::connect(proxy_address).await.is_err();
@@ -178,5 +180,5 @@ async fn dropping_the_handle_stops_everything() {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("the door is still open");
+    panic!("the listener is still open");
 }

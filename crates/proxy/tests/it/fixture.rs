@@ -1,4 +1,4 @@
-//! One sandbox with its doors open, and a world outside whose names have public addresses but live on this machine.
+//! One sandbox with its listeners, and a fake network whose names have public addresses but lead to this machine.
 
 use std::collections::HashMap;
 use std::io;
@@ -31,7 +31,7 @@ use tokio::net::TcpStream;
 /// A test that waits this long has failed.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What is asked of no server but the one it is for. Long enough to be looked for in every form.
+/// The real key, which only its own server may receive. Long enough to be searched for in every encoding.
 pub(crate) const REAL: &str = "sk-ant-api03-Q7vd2kLmN4pR8sTuW1xYz5AbC9dEfGhJ-real";
 
 pub(crate) const PRICE: Price = Price {
@@ -46,11 +46,11 @@ pub(crate) const PRICE: Price = Price {
 };
 
 pub(crate) const MODEL: &str = "m-1";
-/// Its longest answer, and that to a call that names none.
+/// The model's longest answer, and the limit of a call that sets none.
 pub(crate) const MAX_OUTPUT: u64 = 4096;
 pub(crate) const DEFAULT_OUTPUT: u64 = 3000;
 
-/// Trusts these authorities and no others.
+/// Returns a configuration that trusts these CAs and no others.
 pub(crate) fn trusting(pems: &[&str]) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for pem in pems {
@@ -64,14 +64,14 @@ pub(crate) fn trusting(pems: &[&str]) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// The world outside: each name has an address of its own, and each address a server on this machine.
+/// The fake network: each name has an address of its own, and each address a server on this machine.
 #[derive(Debug)]
 pub(crate) struct FakeResolver {
     names: HashMap<String, IpAddr>,
     places: HashMap<IpAddr, SocketAddr>,
     trust: Arc<ClientConfig>,
     dials: Mutex<Vec<SocketAddr>>,
-    /// The name that nobody can say anything about.
+    /// The name whose look-ups never complete.
     silent: Option<&'static str>,
 }
 
@@ -81,7 +81,7 @@ impl FakeResolver {
         Self { names, places, trust, dials: Mutex::default(), silent: None }
     }
 
-    /// Puts a server behind a name, at a public address.
+    /// Adds a server for a name, at a public address.
     pub(crate) fn with(self, name: &str, server: SocketAddr) -> Self {
         let last = u8::try_from(self.names.len() + 1).unwrap();
         self.with_at(name, IpAddr::from([93, 184, 215, last]), server)
@@ -93,7 +93,7 @@ impl FakeResolver {
         self
     }
 
-    /// Leaves whoever asks for a name without an answer.
+    /// Makes look-ups of a name hang.
     pub(crate) fn silent(self, name: &'static str) -> Self {
         Self { silent: Some(name), ..self }
     }
@@ -125,28 +125,28 @@ impl EgressResolver for FakeResolver {
     }
 }
 
-/// Everything that was told.
+/// Records every event.
 #[derive(Debug, Default)]
 pub(crate) struct EgressEventRecorder {
-    told: Mutex<Vec<EgressEvent>>,
-    /// Nothing more can be written down.
+    events: Mutex<Vec<EgressEvent>>,
+    /// Makes every further call fail to be persisted.
     pub(crate) full: AtomicBool,
-    /// It takes a while to hear that a budget is spent, which is told while the call lies open.
+    /// Makes the observer slow to receive that a budget is spent, which is reported while the call is open.
     pub(crate) slow: AtomicBool,
-    /// How many are being heard of at this moment, and how many there were at most.
+    /// How many events are being received at this moment, and the most at the same time.
     open: AtomicUsize,
     pub(crate) most_open: AtomicUsize,
 }
 
 impl EgressObserver for EgressEventRecorder {
-    fn observe(&self, told: EgressEvent) {
-        if matches!(told, EgressEvent::BudgetSpent { .. }) && self.slow.load(Ordering::Relaxed) {
+    fn observe(&self, event: EgressEvent) {
+        if matches!(event, EgressEvent::BudgetSpent { .. }) && self.slow.load(Ordering::Relaxed) {
             let open = self.open.fetch_add(1, Ordering::SeqCst) + 1;
             self.most_open.fetch_max(open, Ordering::SeqCst);
             std::thread::sleep(Duration::from_millis(20));
             self.open.fetch_sub(1, Ordering::SeqCst);
         }
-        self.told.lock().unwrap().push(told);
+        self.events.lock().unwrap().push(event);
     }
 
     fn persist_call(&self, calling: EgressEvent) -> PersistFuture<'_> {
@@ -160,12 +160,12 @@ impl EgressObserver for EgressEventRecorder {
 
 impl EgressEventRecorder {
     pub(crate) fn all(&self) -> Vec<EgressEvent> {
-        self.told.lock().unwrap().clone()
+        self.events.lock().unwrap().clone()
     }
 
-    /// Every alarm: what, and the name of the credential.
+    /// Returns every alarm: its kind and the name of the credential.
     pub(crate) fn alarms(&self) -> Vec<(AlarmKind, String)> {
-        let alarm = |told| match told {
+        let alarm = |event| match event {
             EgressEvent::Alarm(EgressAlarm { what, credential, .. }) => Some((what, credential)),
             _ => None,
         };
@@ -173,27 +173,27 @@ impl EgressEventRecorder {
     }
 
     pub(crate) fn exchanges(&self) -> Vec<EgressExchange> {
-        let exchange = |told| if let EgressEvent::Exchange(exchanged) = told { Some(exchanged) } else { None };
+        let exchange = |event| if let EgressEvent::Exchange(exchanged) = event { Some(exchanged) } else { None };
         self.all().into_iter().filter_map(exchange).collect()
     }
 
-    /// Every call as it was charged.
+    /// Returns every call as it was charged.
     pub(crate) fn calls(&self) -> Vec<ChargedCall> {
         self.exchanges().into_iter().filter_map(|exchanged| exchanged.call).collect()
     }
 
-    /// How many calls were begun.
+    /// Returns how many calls were started.
     pub(crate) fn started_calls(&self) -> usize {
-        self.all().iter().filter(|told| matches!(told, EgressEvent::CallReserved { .. })).count()
+        self.all().iter().filter(|event| matches!(event, EgressEvent::CallReserved { .. })).count()
     }
 
-    /// What was set aside for each call, in tokens.
+    /// Returns the reserved tokens of each call.
     pub(crate) fn reserved(&self) -> Vec<u64> {
-        let tokens = |told| if let EgressEvent::CallReserved { tokens, .. } = told { Some(tokens) } else { None };
+        let tokens = |event| if let EgressEvent::CallReserved { tokens, .. } = event { Some(tokens) } else { None };
         self.all().into_iter().filter_map(tokens).collect()
     }
 
-    /// Everything that was told, as text; no secret may be in it.
+    /// Returns every event as text; no secret may be in it.
     pub(crate) fn text(&self) -> String {
         format!("{:?}", self.all())
     }
@@ -212,26 +212,26 @@ pub(crate) struct GatewayFixture {
 }
 
 impl GatewayFixture {
-    pub(crate) fn open(terms: ProxyGrant, world: FakeResolver) -> Self {
-        Self::with_limits(ProxyLimits::default(), terms, world)
+    pub(crate) fn open(proxy_grant: ProxyGrant, network: FakeResolver) -> Self {
+        Self::with_limits(ProxyLimits::default(), proxy_grant, network)
     }
 
-    pub(crate) fn with_limits(limits: ProxyLimits, terms: ProxyGrant, world: FakeResolver) -> Self {
+    pub(crate) fn with_limits(limits: ProxyLimits, proxy_grant: ProxyGrant, network: FakeResolver) -> Self {
         let listen = || {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let address = listener.local_addr().unwrap();
             (listener, address)
         };
         let ((explicit, proxy_address), (listener, transparent), (dns_tcp, dns)) = (listen(), listen(), listen());
-        let doors = ListenerSockets {
+        let sockets = ListenerSockets {
             explicit: Some(explicit),
             transparent: vec![listener],
             dns_tcp: Some(dns_tcp),
             ..ListenerSockets::default()
         };
-        let (events, resolver) = (Arc::new(EgressEventRecorder::default()), Arc::new(world));
-        let ledger = terms.ledger.clone();
-        let proxy = serve_with_limits(limits, doors, terms, resolver.clone(), events.clone()).unwrap();
+        let (events, resolver) = (Arc::new(EgressEventRecorder::default()), Arc::new(network));
+        let ledger = proxy_grant.ledger.clone();
+        let proxy = serve_with_limits(limits, sockets, proxy_grant, resolver.clone(), events.clone()).unwrap();
         Self { proxy, proxy_address, transparent, dns, events, resolver, ledger }
     }
 
@@ -239,21 +239,21 @@ impl GatewayFixture {
         TcpStream::connect(self.proxy_address).await.unwrap()
     }
 
-    /// Waits until no call is open any more.
+    /// Waits until no call is open.
     pub(crate) async fn wait_until_settled(&self) {
         let nothing = || self.ledger.reserved() == ralph_proxy::ledger::LedgerAmount::default();
         wait_until("every reservation is closed", nothing).await;
     }
 }
 
-/// Waits until something is so, and fails when it never is.
+/// Waits until a condition holds, and fails if it never does.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, so: impl Fn() -> bool) -> impl Future<Output = ()> {
     let place = std::panic::Location::caller();
     async move {
         let begun = std::time::Instant::now();
         while !so() {
-            assert!(begun.elapsed() < TEST_TIMEOUT, "{place}: it never happened that {what}");
+            assert!(begun.elapsed() < TEST_TIMEOUT, "{place}: timed out waiting until {what}");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
@@ -263,7 +263,7 @@ pub(crate) fn caps(cost: u64, tokens: u64) -> LedgerCaps {
     LedgerCaps { cost: Some(MicroUsd(cost)), tokens: Some(tokens) }
 }
 
-/// A book that no test here fills.
+/// Returns a ledger whose caps no test reaches.
 pub(crate) fn unlimited_ledger() -> Ledger {
     Ledger::new(caps(1_000_000_000, 1_000_000_000), MicroUsd::ZERO, 0)
 }
@@ -272,7 +272,7 @@ pub(crate) fn allowing(rules: &[&str]) -> Policy {
     Policy::parse(PolicyMode::Allowlist, rules, &[]).unwrap()
 }
 
-/// The real key in the place that a wire has for it.
+/// Returns the real key in the header that an API uses for it.
 pub(crate) fn key_of(wire: RouteApi, name: &str) -> Arc<ProxyCredential> {
     let place = match wire {
         RouteApi::Anthropic => CredentialPlacement::header("x-api-key"),

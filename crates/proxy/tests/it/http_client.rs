@@ -1,4 +1,4 @@
-//! Clients that write their requests by hand, and requests in the words of each provider.
+//! Clients that write their requests by hand, and requests in the format of each provider.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::fixture::{MODEL, TEST_TIMEOUT};
 
-/// The four ways to ask a model.
+/// The four APIs of models.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TestApi {
     Messages,
@@ -22,7 +22,7 @@ pub(crate) enum TestApi {
 pub(crate) const TEST_APIS: [TestApi; 4] = [TestApi::Messages, TestApi::Chat, TestApi::Responses, TestApi::Gemini];
 
 impl TestApi {
-    /// The name of the route that the tests give to its wire.
+    /// Returns the name of the route that the tests use for its API.
     pub(crate) fn route(self) -> &'static str {
         match self {
             Self::Messages => "anthropic",
@@ -31,7 +31,7 @@ impl TestApi {
         }
     }
 
-    /// The path within the route.
+    /// Returns the path within the route.
     pub(crate) fn path(self, model: &str, stream: bool) -> String {
         match self {
             Self::Messages => "/v1/messages".to_owned(),
@@ -42,7 +42,7 @@ impl TestApi {
         }
     }
 
-    /// A body with a prompt, and with a limit if there is one.
+    /// Returns a body with a prompt, and with an output limit if there is one.
     pub(crate) fn body(self, model: &str, prompt: &str, most: Option<u64>, stream: bool) -> Value {
         let messages = json!([{"role": "user", "content": prompt}]);
         let mut body = match self {
@@ -64,7 +64,7 @@ impl TestApi {
         body
     }
 
-    /// The header by which a client of this wire brings its key.
+    /// Returns the header by which a client of this API sends its key.
     pub(crate) fn key(self, key: &str) -> String {
         match self {
             Self::Messages => format!("x-api-key: {key}"),
@@ -73,19 +73,19 @@ impl TestApi {
         }
     }
 
-    /// A plain call of the model.
+    /// Returns a plain call of the model.
     pub(crate) fn call(self, key: &str, most: Option<u64>, stream: bool) -> Vec<u8> {
         let path = format!("/r/{}{}", self.route(), self.path(MODEL, stream));
         post(&path, &[&self.key(key)], self.body(MODEL, "Say something.", most, stream).to_string().as_bytes())
     }
 }
 
-/// A request without a body.
+/// Returns a request without a body.
 pub(crate) fn get(method: &str, path: &str, headers: &[&str]) -> Vec<u8> {
     request(method, path, "ralph.test", headers, None)
 }
 
-/// A request with one.
+/// Returns a request with a body.
 pub(crate) fn post(path: &str, headers: &[&str], body: &[u8]) -> Vec<u8> {
     request("POST", path, "ralph.test", headers, Some(body))
 }
@@ -106,14 +106,14 @@ pub(crate) fn request(method: &str, path: &str, host: &str, headers: &[&str], bo
     [text.as_bytes(), body.unwrap_or_default()].concat()
 }
 
-/// An answer as it came.
+/// An answer as it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RawHttpAnswer {
     pub(crate) status: u16,
     /// The status line and the headers.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
-    /// Whether the answer came to its proper end.
+    /// Whether the answer ended properly.
     pub(crate) complete: bool,
 }
 
@@ -137,17 +137,17 @@ impl RawHttpAnswer {
     }
 }
 
-/// Says something at a door and reads the one answer.
-pub(crate) async fn send_and_read(door: SocketAddr, words: &[u8]) -> RawHttpAnswer {
-    let mut stream = TcpStream::connect(door).await.unwrap();
-    // Who is turned away at the door may not even be listened to.
-    stream.write_all(words).await.ok();
+/// Sends bytes to a listener and reads the one answer.
+pub(crate) async fn send_and_read(address: SocketAddr, request_bytes: &[u8]) -> RawHttpAnswer {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    // The proxy may close a refused connection without reading from it.
+    stream.write_all(request_bytes).await.ok();
     read(&mut stream).await
 }
 
-/// Reads one answer, however its end is known.
+/// Reads one answer, however its end is determined.
 pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> RawHttpAnswer {
-    timeout(TEST_TIMEOUT, read_answer(stream)).await.expect("an answer comes to its end")
+    timeout(TEST_TIMEOUT, read_answer(stream)).await.expect("an answer ends")
 }
 
 async fn read_answer(stream: &mut (impl AsyncRead + Unpin)) -> RawHttpAnswer {

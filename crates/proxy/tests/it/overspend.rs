@@ -1,7 +1,8 @@
-//! A rogue agent tries to spend more than its run may: a thousand runs, each with its own tricks and its own provider.
+//! Tests that a rogue agent cannot spend more than its run may: a thousand runs, each with its own tricks and its own
+//! provider.
 //!
-//! The provider keeps its own bill. Whatever happened, the account book must have charged at least that bill and no
-//! more than the cap, and must have told every call that it charged.
+//! The provider keeps its own bill. Whatever happened, the ledger must have charged at least that bill and no more
+//! than the cap, and must have reported every call that it charged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,25 +38,26 @@ async fn no_trick_spends_more_than_the_cap() {
     while let Some(ended) = running.join_next().await {
         refused += ended.unwrap();
     }
-    assert!(refused > TRIALS, "the caps were hardly ever reached: {refused}");
+    assert!(refused > TRIALS, "the caps were rarely reached: {refused}");
 }
 
-/// What the provider's own answers may count; each wire tells some classes only.
+/// What the provider's answers may count; each API reports only some classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BilledCacheUse {
     Plain,
     /// Prompts are written to a cache.
     Writes,
-    /// And stay there for an hour.
+    /// And they stay there for an hour.
     Hour,
 }
 
-/// Plays one run and returns how many calls were refused for want of money or tokens.
+/// Plays one run and returns how many calls were refused because the budget was spent.
 async fn trial(seed: u64) -> u64 {
     let chance = &mut ProxyTestRng::new(seed);
     let kind =
         *chance.pick(&[BilledCacheUse::Plain, BilledCacheUse::Plain, BilledCacheUse::Writes, BilledCacheUse::Hour]);
-    // A failure in the middle is an event; without a stream it is a refusal, which nobody charges for.
+    // In a stream, a failure in the middle is an event; without a stream it is a refusal, which providers do not
+    // charge for.
     let streams_only = chance.one_in(3);
     let turns: Vec<ScriptedTurn> = (0..chance.between(1, 6)).map(|_| turn(chance, kind, streams_only)).collect();
     let server = FakeModelServer::builder().script(FakeModelScript::for_all_calls(turns)).start().await.unwrap();
@@ -76,7 +78,7 @@ async fn trial(seed: u64) -> u64 {
         route("openai", RouteApi::OpenAi, &url, Some(&o)),
         route("gemini", RouteApi::Gemini, &url, Some(&g)),
     ];
-    let stage = Arc::new(GatewayFixture::open(grant(routes, ledger.clone()), FakeResolver::new(&[])));
+    let fixture = Arc::new(GatewayFixture::open(grant(routes, ledger.clone()), FakeResolver::new(&[])));
 
     let many = if chance.one_in(25) { 50 } else { chance.between(2, 7) };
     let parallel = many == 50 || chance.one_in(2);
@@ -94,29 +96,30 @@ async fn trial(seed: u64) -> u64 {
         };
         let words = rogue(chance, wire, kind, streams_only, phantom);
         let patience = hang_up_point(chance);
-        calls.spawn(client(stage.proxy_address, words, patience));
+        calls.spawn(client(fixture.proxy_address, words, patience));
         if !parallel {
             calls.join_next().await.unwrap().unwrap();
         }
         if chance.one_in(60) {
-            stage.proxy.restart();
+            fixture.proxy.restart();
         }
     }
     while let Some(ended) = calls.join_next().await {
         ended.unwrap();
     }
-    check(seed, stage, &server, spent, LedgerAmount { cost, tokens }).await
+    check(seed, fixture, &server, spent, LedgerAmount { cost, tokens }).await
 }
 
-/// Whatever happened: charged at least what the provider did, at most the cap, and told every bit of it.
+/// Checks that, whatever happened, at least the provider's bill was charged, at most the cap, and all of it was
+/// reported.
 async fn check(
     seed: u64,
-    stage: Arc<GatewayFixture>,
+    fixture: Arc<GatewayFixture>,
     server: &FakeModelServer,
     before: LedgerAmount,
     cap: LedgerAmount,
 ) -> u64 {
-    let GatewayFixture { proxy: guard, events: notes, ledger, .. } = Arc::into_inner(stage).unwrap();
+    let GatewayFixture { proxy: guard, events, ledger, .. } = Arc::into_inner(fixture).unwrap();
     guard.close().await;
     let nothing = || ledger.reserved() == LedgerAmount::default();
     crate::fixture::wait_until("every reservation is closed", nothing).await;
@@ -125,12 +128,12 @@ async fn check(
     let (bill, used) = priced(server.bill());
     let charged = (settled.cost.saturating_sub(before.cost), settled.tokens - before.tokens);
     assert!(bill <= charged.0 && used <= charged.1, "trial {seed}: billed {bill} {used}, charged {charged:?}");
-    // The last word about a call comes after its reservation is closed.
-    crate::fixture::wait_until("every call is told", || notes.calls().len() == notes.started_calls()).await;
-    let told: MicroUsd = notes.calls().iter().map(|call| call.cost).sum();
-    assert_eq!(told, charged.0, "trial {seed}: what was told is what was charged");
-    assert_eq!(notes.alarms(), [], "trial {seed}");
-    notes.all().iter().filter(|told| matches!(told, ralph_proxy::observer::EgressEvent::BudgetSpent { .. })).count()
+    // The final event of a call comes after its reservation is closed.
+    crate::fixture::wait_until("every call is reported", || events.calls().len() == events.started_calls()).await;
+    let reported: MicroUsd = events.calls().iter().map(|call| call.cost).sum();
+    assert_eq!(reported, charged.0, "trial {seed}: what was reported is what was charged");
+    assert_eq!(events.alarms(), [], "trial {seed}");
+    events.all().iter().filter(|event| matches!(event, ralph_proxy::observer::EgressEvent::BudgetSpent { .. })).count()
         as u64
 }
 
@@ -140,8 +143,8 @@ fn priced(bill: ServerBill) -> (MicroUsd, u64) {
     (PRICE.cost(&usage), usage.total())
 }
 
-/// How a provider answers. It is honest about what it charges, or says nothing; it never charges for more than it was
-/// asked for.
+/// Returns how a provider answers. It reports truthfully what it charges, or nothing; it never charges for more than
+/// it was asked for.
 fn turn(chance: &mut ProxyTestRng, kind: BilledCacheUse, streams_only: bool) -> ScriptedTurn {
     let words = "word ".repeat(usize::try_from(chance.between(1, 40)).unwrap());
     let usage = usage(chance, kind);
@@ -152,7 +155,7 @@ fn turn(chance: &mut ProxyTestRng, kind: BilledCacheUse, streams_only: bool) -> 
         _ => ScriptedTurn::text(words),
     };
     let after_events = usize::try_from(chance.between(0, 8)).unwrap();
-    // What fails before its first word is not paid for.
+    // A failure before the first output is not paid for.
     let failing = after_events.max(4);
     let short = Duration::from_millis(chance.between(0, 3));
     match chance.between(0, 11) {
@@ -172,7 +175,7 @@ fn turn(chance: &mut ProxyTestRng, kind: BilledCacheUse, streams_only: bool) -> 
     }
 }
 
-/// One token of output always fits; the prompt is longer than what is said here.
+/// One token of output always fits; the prompt is longer than the usage reported here.
 fn usage(chance: &mut ProxyTestRng, kind: BilledCacheUse) -> model_server::UsageReport {
     let mut tokens =
         BilledTokens { input: chance.between(1, 20), cached: chance.between(0, 20), ..BilledTokens::default() };
@@ -189,7 +192,7 @@ fn usage(chance: &mut ProxyTestRng, kind: BilledCacheUse) -> model_server::Usage
     }
 }
 
-/// A request that wants too much in one way or another.
+/// Returns a request that asks for too much in one way or another.
 fn rogue(chance: &mut ProxyTestRng, ask: TestApi, kind: BilledCacheUse, streams_only: bool, phantom: &str) -> Vec<u8> {
     let stream = streams_only || chance.one_in(2);
     let model = if chance.one_in(12) { "m-2" } else { MODEL };
@@ -231,11 +234,11 @@ fn hour_cached_messages(prompt: &str) -> Value {
 #[derive(Debug, Clone, Copy)]
 enum HangUpPoint {
     Never,
-    /// Before all of the request is out.
+    /// Before the whole request is sent.
     WhileSending,
     /// Without waiting for an answer.
     BeforeAnswer,
-    /// After so many bytes of it.
+    /// After this many bytes of the answer.
     AfterBytes(usize),
 }
 
@@ -248,9 +251,9 @@ fn hang_up_point(chance: &mut ProxyTestRng) -> HangUpPoint {
     }
 }
 
-async fn client(door: std::net::SocketAddr, words: Vec<u8>, patience: HangUpPoint) {
+async fn client(proxy_address: std::net::SocketAddr, words: Vec<u8>, patience: HangUpPoint) {
     let talk = async {
-        let mut stream = TcpStream::connect(door).await?;
+        let mut stream = TcpStream::connect(proxy_address).await?;
         let end = if matches!(patience, HangUpPoint::WhileSending) { words.len() - 5 } else { words.len() };
         stream.write_all(&words[..end]).await?;
         let most = match patience {
@@ -268,6 +271,6 @@ async fn client(door: std::net::SocketAddr, words: Vec<u8>, patience: HangUpPoin
         }
         std::io::Result::Ok(())
     };
-    // The doors may be shut in between; that is no failure of the client's.
+    // The listeners may be closed in between; that is not a failure of the client.
     timeout(TEST_TIMEOUT, talk).await.expect("a call ends").ok();
 }

@@ -1,4 +1,4 @@
-//! A host that answers whatever a test wants, byte for byte, in the clear or over TLS.
+//! A host that answers whatever a test scripts, byte for byte, with or without TLS.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ pub(crate) struct HostRequest {
 }
 
 impl HostRequest {
-    /// The method and the target.
+    /// Returns the method and the target.
     pub(crate) fn line(&self) -> &str {
         self.head.lines().next().unwrap_or_default().trim_end_matches(" HTTP/1.1")
     }
@@ -40,14 +40,14 @@ impl HostRequest {
     }
 }
 
-/// The pieces of an answer; each is sent some time after the one before it.
+/// The pieces of an answer; each is sent some time after the previous one.
 type HostScript = dyn Fn(&HostRequest) -> Vec<Vec<u8>> + Send + Sync;
 
-/// A host that lives as long as this value.
+/// A host that runs as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct ScriptedHost {
     pub(crate) address: SocketAddr,
-    heard: Arc<Mutex<Vec<HostRequest>>>,
+    received: Arc<Mutex<Vec<HostRequest>>>,
     connections: Arc<AtomicUsize>,
     _running: AbortOnDropHandle<()>,
 }
@@ -59,37 +59,37 @@ impl ScriptedHost {
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (heard, connections) = (Arc::<Mutex<Vec<HostRequest>>>::default(), Arc::<AtomicUsize>::default());
-        let (ears, count, script) = (Arc::clone(&heard), Arc::clone(&connections), Arc::new(script));
+        let (received, connections) = (Arc::<Mutex<Vec<HostRequest>>>::default(), Arc::<AtomicUsize>::default());
+        let (recorder, count, script) = (Arc::clone(&received), Arc::clone(&connections), Arc::new(script));
         let running = AbortOnDropHandle::new(tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 count.fetch_add(1, Ordering::SeqCst);
-                let (tls, ears, script) = (tls.clone(), Arc::clone(&ears), Arc::clone(&script));
-                // It ends with its client.
+                let (tls, recorder, script) = (tls.clone(), Arc::clone(&recorder), Arc::clone(&script));
+                // The task ends with its client.
                 tokio::spawn(async move {
                     match tls.map(TlsAcceptor::from) {
-                        None => serve(stream, &ears, &*script).await,
+                        None => serve(stream, &recorder, &*script).await,
                         Some(tls) => {
                             if let Ok(stream) = tls.accept(stream).await {
-                                serve(stream, &ears, &*script).await;
+                                serve(stream, &recorder, &*script).await;
                             }
                         }
                     }
                 });
             }
         }));
-        Self { address, heard, connections, _running: running }
+        Self { address, received, connections, _running: running }
     }
 
-    /// Answers everything with one text.
+    /// Answers every request with one text.
     pub(crate) async fn answering(tls: Option<Arc<ServerConfig>>, answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::start(tls, move |_| vec![answer.clone()]).await
     }
 
     pub(crate) fn requests(&self) -> Vec<HostRequest> {
-        self.heard.lock().unwrap().clone()
+        self.received.lock().unwrap().clone()
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -97,7 +97,7 @@ impl ScriptedHost {
     }
 }
 
-/// An answer with a body of known length.
+/// Returns an answer with a body of known length.
 pub(crate) fn ok(headers: &[&str], body: &str) -> Vec<u8> {
     answer("200 OK", headers, body)
 }
@@ -108,7 +108,7 @@ pub(crate) fn answer(status: &str, headers: &[&str], body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\n{lines}\r\n\r\n{body}").into_bytes()
 }
 
-/// A certificate that was good once, and the authority that says so.
+/// Returns an expired certificate, and the CA that signed it.
 pub(crate) fn expired(name: &str) -> (Arc<ServerConfig>, String) {
     let (root_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let mut params = CertificateParams::default();
@@ -126,11 +126,15 @@ pub(crate) fn expired(name: &str) -> (Arc<ServerConfig>, String) {
     (Arc::new(config), root)
 }
 
-async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, heard: &Mutex<Vec<HostRequest>>, script: &HostScript) {
+async fn serve(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    received: &Mutex<Vec<HostRequest>>,
+    script: &HostScript,
+) {
     while let Some(request) = read(&mut stream).await {
         let pieces = script(&request);
         let close = pieces.iter().any(|piece| piece.windows(17).any(|some| some == b"Connection: close"));
-        heard.lock().unwrap().push(request);
+        received.lock().unwrap().push(request);
         for piece in pieces {
             if stream.write_all(&piece).await.is_err() || stream.flush().await.is_err() {
                 return;
@@ -149,18 +153,18 @@ async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Option<HostRequest> {
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
     }
-    let mut heard = HostRequest { head: String::from_utf8_lossy(&head).into_owned(), body: Vec::new() };
-    if heard.header("transfer-encoding").is_some() {
+    let mut received = HostRequest { head: String::from_utf8_lossy(&head).into_owned(), body: Vec::new() };
+    if received.header("transfer-encoding").is_some() {
         loop {
             let chunk = next_chunk(stream).await?;
             if chunk.is_empty() {
                 break;
             }
-            heard.body.extend_from_slice(&chunk);
+            received.body.extend_from_slice(&chunk);
         }
-    } else if let Some(length) = heard.header("content-length").and_then(|length| length.parse().ok()) {
-        heard.body = vec![0; length];
-        stream.read_exact(&mut heard.body).await.ok()?;
+    } else if let Some(length) = received.header("content-length").and_then(|length| length.parse().ok()) {
+        received.body = vec![0; length];
+        stream.read_exact(&mut received.body).await.ok()?;
     }
-    Some(heard)
+    Some(received)
 }

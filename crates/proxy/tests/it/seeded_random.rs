@@ -1,6 +1,6 @@
-//! Numbers that look random and are the same in every run.
+//! Pseudo-random numbers that are the same in every run.
 
-/// A seeded source of numbers.
+/// A seeded random number generator.
 #[derive(Debug, Clone)]
 pub(crate) struct ProxyTestRng(u64);
 
@@ -17,12 +17,12 @@ impl ProxyTestRng {
         z ^ (z >> 31)
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
     }
 
-    /// True once in so many times.
+    /// Returns true once in `times` calls, on average.
     pub(crate) fn one_in(&mut self, times: u64) -> bool {
         self.next().is_multiple_of(times)
     }

@@ -1,4 +1,4 @@
-//! Answers pass as they come: not a byte is changed, and none waits for the next.
+//! Tests that answers are passed on as they arrive: not a byte is changed, and none waits for the next.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::http_client::{TEST_APIS, TestApi, next_chunk, post, read};
 use crate::model_routes::RouteKeys;
 use crate::seeded_random::ProxyTestRng;
 
-/// What a provider streams to a call, word for word.
+/// Returns what a provider streams to a call, byte for byte.
 async fn scripted(wire: TestApi) -> Vec<u8> {
     let script = FakeModelScript::for_all_calls([ScriptedTurn::text(
         "one two three \"usage\" {\"output_tokens\":0} ü\u{1f600} end",
@@ -32,11 +32,11 @@ async fn scripted(wire: TestApi) -> Vec<u8> {
     got.body
 }
 
-/// A provider that sends a body in the pieces it is handed, each when it is told to.
+/// Starts a provider that sends a body in the pieces it receives, each as it arrives.
 async fn piecewise(mut pieces: mpsc::Receiver<Vec<u8>>) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    // It ends with whoever hands it the pieces.
+    // It ends with the sender of the pieces.
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.set_nodelay(true).unwrap();
@@ -56,12 +56,12 @@ async fn piecewise(mut pieces: mpsc::Receiver<Vec<u8>>) -> std::net::SocketAddr 
     address
 }
 
-/// Opens a call over a route to a provider that is handed its pieces one by one.
+/// Opens a call over a route to a provider that receives its pieces one by one.
 async fn call(wire: TestApi, ask_usage: bool) -> (mpsc::Sender<Vec<u8>>, TcpStream, GatewayFixture) {
     let (hand, pieces) = mpsc::channel(1);
     let address = piecewise(pieces).await;
     let keys = RouteKeys::new();
-    let stage =
+    let fixture =
         GatewayFixture::open(keys.grant(&format!("http://{address}"), unlimited_ledger()), FakeResolver::new(&[]));
     let mut body = wire.body(MODEL, "hi", Some(50), true);
     if wire == TestApi::Chat && ask_usage {
@@ -69,15 +69,15 @@ async fn call(wire: TestApi, ask_usage: bool) -> (mpsc::Sender<Vec<u8>>, TcpStre
     }
     let path = format!("/r/{}{}", wire.route(), wire.path(MODEL, true));
     let key = wire.key(keys.phantom(wire));
-    let mut stream = stage.dial().await;
+    let mut stream = fixture.dial().await;
     stream.write_all(&post(&path, &[&key], body.to_string().as_bytes())).await.unwrap();
-    (hand, stream, stage)
+    (hand, stream, fixture)
 }
 
 async fn head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
-        head.push(timeout(TEST_TIMEOUT, stream.read_u8()).await.expect("the head comes").unwrap());
+        head.push(timeout(TEST_TIMEOUT, stream.read_u8()).await.expect("the head arrives").unwrap());
     }
     String::from_utf8(head).unwrap()
 }
@@ -88,7 +88,7 @@ async fn not_a_byte_is_changed() {
     for wire in TEST_APIS {
         let whole = Arc::new(scripted(wire).await);
         for most in [1, 3, 17, 200, 100_000] {
-            let (hand, mut stream, stage) = call(wire, true).await;
+            let (hand, mut stream, fixture) = call(wire, true).await;
             let bytes = Arc::clone(&whole);
             let mut sizes = chance.clone();
             chance.next();
@@ -105,8 +105,8 @@ async fn not_a_byte_is_changed() {
             assert_eq!((got.status, got.complete), (200, true), "{wire:?} {most}");
             assert_eq!(sha256(&got.body), sha256(&whole), "{wire:?} {most}\n{}", got.text());
             assert_eq!(got.header("content-type"), Some("text/event-stream"));
-            stage.wait_until_settled().await;
-            assert_eq!(stage.events.calls()[0].charge, ChargeBasis::Reported, "{wire:?} {most}");
+            fixture.wait_until_settled().await;
+            assert_eq!(fixture.events.calls()[0].charge, ChargeBasis::Reported, "{wire:?} {most}");
         }
     }
 }
@@ -128,17 +128,17 @@ async fn each_event_arrives_before_the_next_is_sent() {
         assert!(head(&mut stream).await.starts_with("HTTP/1.1 200"), "{wire:?}");
         for event in events {
             hand.send(event.as_bytes().to_vec()).await.unwrap();
-            // The one chunk that is not for a client that did not ask for it.
+            // The one chunk that is dropped for a client that did not request it.
             if !ask_usage && event.contains("\"usage\":{") {
                 continue;
             }
-            let mut heard = String::new();
-            while heard.len() < event.len() {
+            let mut received = String::new();
+            while received.len() < event.len() {
                 let chunk = timeout(TEST_TIMEOUT, next_chunk(&mut stream)).await;
                 let chunk = chunk.unwrap_or_else(|_| panic!("{wire:?} {ask_usage}: {event:?} waits for the next"));
-                heard.push_str(std::str::from_utf8(&chunk.unwrap()).unwrap());
+                received.push_str(std::str::from_utf8(&chunk.unwrap()).unwrap());
             }
-            assert_eq!(heard, event, "{wire:?} {ask_usage}");
+            assert_eq!(received, event, "{wire:?} {ask_usage}");
         }
         drop(hand);
         assert_eq!(next_chunk(&mut stream).await, Some(vec![]), "{wire:?}");
@@ -152,8 +152,9 @@ async fn an_event_in_two_halves_is_not_held_back() {
         head(&mut stream).await;
         for half in ["data: {\"type\":\"response.", "created\"}\n", "\n", ": a comment", "\n\n"] {
             hand.send(half.as_bytes().to_vec()).await.unwrap();
-            let heard = timeout(TEST_TIMEOUT, next_chunk(&mut stream)).await.expect("half an event comes").unwrap();
-            assert_eq!(heard, half.as_bytes(), "{wire:?}");
+            let received =
+                timeout(TEST_TIMEOUT, next_chunk(&mut stream)).await.expect("half an event arrives").unwrap();
+            assert_eq!(received, half.as_bytes(), "{wire:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Answers by another model than was asked: told, and charged at the dearer price of the two.
+//! Tests of answers by another model than the requested one: reported, and charged at the higher price of the two.
 
 use ralph_core::money::MicroUsd;
 use ralph_core::price::{Price, TokenUsage};
@@ -14,7 +14,7 @@ use crate::fixture::{
 use crate::http_client::{TestApi, send_and_read};
 use crate::scripted_host::{ScriptedHost, ok};
 
-/// Ten times what is asked for.
+/// Ten times the price of the requested model.
 const HIGH_PRICE: Price = Price {
     input: 30_000_000,
     output: 150_000_000,
@@ -24,7 +24,7 @@ const HIGH_PRICE: Price = Price {
     ..PRICE
 };
 
-/// Asks for a chat that is answered so, and returns what was set aside and how it was charged.
+/// Makes a chat call that gets this answer, and returns what was reserved and how it was charged.
 async fn charged(answer: Vec<u8>, stream: bool) -> (MicroUsd, ChargedCall) {
     let host = ScriptedHost::answering(None, answer).await;
     let key = key_of(RouteApi::OpenAi, "O");
@@ -32,22 +32,22 @@ async fn charged(answer: Vec<u8>, stream: bool) -> (MicroUsd, ChargedCall) {
     let route = route("openai", RouteApi::OpenAi, &format!("http://{}", host.address), Some(&key))
         .with_model("dear-1", model(HIGH_PRICE))
         .with_model("free-1", model(Price::FREE));
-    let stage = GatewayFixture::open(grant(vec![route], unlimited_ledger()), FakeResolver::new(&[]));
-    send_and_read(stage.proxy_address, &TestApi::Chat.call(key.phantom(), Some(50), stream)).await;
-    wait_until("it is charged", || !stage.events.calls().is_empty()).await;
-    stage.wait_until_settled().await;
+    let fixture = GatewayFixture::open(grant(vec![route], unlimited_ledger()), FakeResolver::new(&[]));
+    send_and_read(fixture.proxy_address, &TestApi::Chat.call(key.phantom(), Some(50), stream)).await;
+    wait_until("it is charged", || !fixture.events.calls().is_empty()).await;
+    fixture.wait_until_settled().await;
     let set_aside =
-        |told: &EgressEvent| if let EgressEvent::CallReserved { cost, .. } = told { Some(*cost) } else { None };
-    let aside = stage.events.all().iter().find_map(set_aside).unwrap();
-    let call = stage.events.calls().remove(0);
-    assert_eq!(stage.ledger.settled().cost, call.cost);
+        |event: &EgressEvent| if let EgressEvent::CallReserved { cost, .. } = event { Some(*cost) } else { None };
+    let aside = fixture.events.all().iter().find_map(set_aside).unwrap();
+    let call = fixture.events.calls().remove(0);
+    assert_eq!(fixture.ledger.settled().cost, call.cost);
     (aside, call)
 }
 
 #[tokio::test]
-async fn the_dearer_of_two_is_charged() {
+async fn the_more_expensive_model_is_charged() {
     let usage = TokenUsage { input: 100, output: 10, ..TokenUsage::default() };
-    for (said, by, price) in [
+    for (answered_by, by, price) in [
         (MODEL, None, PRICE),
         ("m-1-2025-08-07", None, PRICE),
         ("maker/m-1", None, PRICE),
@@ -57,26 +57,26 @@ async fn the_dearer_of_two_is_charged() {
         ("nobody\u{1b}[31m-knows", Some("nobody-knows"), PRICE),
     ] {
         let body = json!({
-            "model": said,
+            "model": answered_by,
             "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "ok"}}],
             "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
         });
         let (_, call) = charged(ok(&["Content-Type: application/json"], &body.to_string()), false).await;
         let want = (by, price.cost(&usage), ChargeBasis::Reported);
-        assert_eq!((call.answered_by.as_deref(), call.cost, call.charge), want, "{said}");
+        assert_eq!((call.answered_by.as_deref(), call.cost, call.charge), want, "{answered_by}");
     }
 }
 
-/// Without a count the worst case is that of the dearer one too.
+/// Without usage the worst case is that of the more expensive model too.
 #[tokio::test]
-async fn and_so_is_its_worst_case() {
-    for (said, factor) in [(MODEL, 1), ("dear-1", 10)] {
-        let chunk = json!({"model": said, "choices": [{"index": 0, "delta": {"content": "a"}}]});
+async fn the_worst_case_is_that_of_the_more_expensive_model() {
+    for (answered_by, factor) in [(MODEL, 1), ("dear-1", 10)] {
+        let chunk = json!({"model": answered_by, "choices": [{"index": 0, "delta": {"content": "a"}}]});
         let cut =
             format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\ndata: {chunk}\n\n");
         let (aside, call) = charged(cut.into_bytes(), true).await;
         let (least, most) = (aside.0 * factor - factor, aside.0 * factor);
-        assert!((least..=most).contains(&call.cost.0), "{said} {aside:?} {call:?}");
+        assert!((least..=most).contains(&call.cost.0), "{answered_by} {aside:?} {call:?}");
         assert_eq!((call.charge, call.answered_by.is_some()), (ChargeBasis::Worst, factor > 1));
     }
 }

@@ -1,4 +1,4 @@
-//! The launcher and the attacking programs alone, for this crate's tests. `ralph` has them built in.
+//! The launcher and the attacking programs alone, for the tests of this crate. `ralph` has them built in.
 
 use std::process::ExitCode;
 

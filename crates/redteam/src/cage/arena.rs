@@ -1,5 +1,5 @@
-//! The ground on which the attacks happen: a folder of the suite's own with everything that is worth attacking in it,
-//! sandboxes with and without walls, and the host itself, which is only ever asked to touch that folder.
+//! Sets up what the attacks need: a folder of the suite with everything worth attacking, sandboxes with and without
+//! mechanisms, and the host itself, which only ever touches that folder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ use super::case::SandboxAttackError;
 use super::probe;
 use super::target::RedteamTarget;
 
-/// Time for payloads that are not about time.
+/// The timeout of payloads whose case is not about time.
 pub(super) const LONG: Duration = Duration::from_secs(20);
 const OUTPUT_CAP: usize = 1 << 18;
 
@@ -32,9 +32,9 @@ pub(super) struct SandboxArena<'a> {
     target: &'a RedteamTarget<'a>,
     pub(super) token: String,
     pub(super) folder: PathBuf,
-    /// What nobody inside may ever see; readable for everybody who gets that far.
+    /// A secret that must never be visible inside; any process that reaches its file can read it.
     pub(super) canary: String,
-    /// The version of Landlock that this kernel speaks.
+    /// The Landlock version of this kernel.
     pub(super) landlock: u8,
     env: Vec<(String, String)>,
     host: Arc<dyn Sandbox>,
@@ -45,7 +45,7 @@ pub(super) struct SandboxArena<'a> {
     victim: Mutex<Child>,
 }
 
-/// Listeners on the host that nobody inside may ever reach.
+/// Listeners on the host that nothing inside may ever reach.
 #[derive(Debug)]
 pub(super) struct HostListeners {
     v4: TcpListener,
@@ -62,7 +62,7 @@ impl HostListeners {
         let hidden = |name: &str| SocketAddr::from_abstract_name(format!("ralph-redteam-{token}{name}"));
         let all = Self {
             v4: TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?,
-            // Hosts without the newer protocol have nothing to attack there.
+            // A host without IPv6 has nothing to attack there.
             v6: TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).ok(),
             udp: UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?,
             stream: UnixListener::bind(folder.join("stream"))?,
@@ -83,7 +83,7 @@ impl HostListeners {
         Ok(all)
     }
 
-    /// Returns how many have come since the last look.
+    /// Returns how many connections and packets arrived since the last call.
     pub(super) fn hits(&self) -> usize {
         let mut room = [0; 512];
         let mut hits = 0;
@@ -108,8 +108,8 @@ impl<'a> SandboxArena<'a> {
         if let RedteamTarget::Other(backend) = target
             && !backend.capabilities().isolation.is_isolated()
         {
-            // These are real attacks: without anything around them they would be attacks on the host.
-            return Err(SandboxAttackError::Skip("this backend does not isolate, so nothing is tried".to_owned()));
+            // These are real attacks: without isolation they would hit the host.
+            return Err(SandboxAttackError::Skip("this backend does not isolate, so no attack is tried".to_owned()));
         }
         let token = random_token()?;
         let folder = fs::canonicalize(std::env::temp_dir())?.join(format!("ralph-redteam-{token}"));
@@ -138,7 +138,7 @@ impl<'a> SandboxArena<'a> {
         if let Some(v6) = &recorders.v6 {
             env.push(("V6".to_owned(), v6.local_addr()?.to_string()));
         }
-        let mut range = Self {
+        let mut arena = Self {
             target,
             landlock: 0,
             token,
@@ -152,18 +152,18 @@ impl<'a> SandboxArena<'a> {
             listeners: recorders,
             victim: Mutex::new(victim),
         };
-        let version = range.run_on_host("\"$PROBE\" number 444 0 0 1").await?;
-        range.landlock = version.trim().strip_prefix("ok ").and_then(|number| number.parse().ok()).unwrap_or(0);
-        Ok(range)
+        let version = arena.run_on_host("\"$PROBE\" number 444 0 0 1").await?;
+        arena.landlock = version.trim().strip_prefix("ok ").and_then(|number| number.parse().ok()).unwrap_or(0);
+        Ok(arena)
     }
 
-    /// Returns the embedded backend, without these walls beside those the target lacks.
+    /// Returns the embedded backend without these mechanisms and without those that the target lacks.
     pub(super) fn embedded_backend(
         &self,
         without: &[IsolationMechanism],
     ) -> Result<Arc<EmbeddedBackend>, SandboxAttackError> {
         let RedteamTarget::Cage(options) = self.target else {
-            return Err(SandboxAttackError::Skip("no wall of this backend can be left out".to_owned()));
+            return Err(SandboxAttackError::Skip("the mechanisms of this backend cannot be disabled".to_owned()));
         };
         let mut without: Vec<IsolationMechanism> =
             without.iter().chain(&options.disabled_mechanisms).copied().collect();
@@ -184,7 +184,7 @@ impl<'a> SandboxArena<'a> {
         Ok(backend.clone())
     }
 
-    /// Returns the target's options, when it is made of cages.
+    /// Returns the target's options, if it is the embedded backend.
     pub(super) fn options(&self) -> Result<&EmbeddedOptions, SandboxAttackError> {
         match self.target {
             RedteamTarget::Cage(options) => Ok(options),
@@ -211,7 +211,7 @@ impl<'a> SandboxArena<'a> {
         spec(&format!("redteam-{}-{}", self.token, self.made.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Makes a sandbox of one case's own.
+    /// Creates a sandbox for one case.
     pub(super) async fn fresh_sandbox(
         &self,
         without: &[IsolationMechanism],
@@ -219,7 +219,7 @@ impl<'a> SandboxArena<'a> {
         self.create(without, &self.spec()).await
     }
 
-    /// Makes a sandbox with little of everything.
+    /// Creates a sandbox with small limits.
     pub(super) async fn small_sandbox(
         &self,
         without: &[IsolationMechanism],
@@ -228,7 +228,7 @@ impl<'a> SandboxArena<'a> {
         self.create(without, &SandboxSpec { resources, ..self.spec() }).await
     }
 
-    /// Makes a sandbox with one processor.
+    /// Creates a sandbox with one processor.
     pub(super) async fn one_cpu_sandbox(&self) -> Result<Arc<dyn Sandbox>, SandboxAttackError> {
         let resources = SandboxLimits { cpus: Some(1000), ..SandboxLimits::default() };
         self.create(&[], &SandboxSpec { resources, ..self.spec() }).await
@@ -251,7 +251,7 @@ impl<'a> SandboxArena<'a> {
         Ok(sandbox)
     }
 
-    /// Returns a command with all that payloads know.
+    /// Returns a command with all the variables that payloads use.
     pub(super) fn payload(&self, sandbox: &dyn Sandbox, line: &str, timeout: Duration) -> ExecRequest {
         let mut exec = ExecRequest::shell(line, timeout);
         exec.env.clone_from(&self.env);
@@ -266,13 +266,13 @@ impl<'a> SandboxArena<'a> {
         capture(sandbox, &self.payload(sandbox, line, timeout), OUTPUT_CAP).await
     }
 
-    /// Runs a line and returns all it said.
+    /// Runs a shell line and returns its output.
     pub(super) async fn run_text(&self, sandbox: &dyn Sandbox, line: &str) -> Result<String, Error> {
         let output = self.run(sandbox, line, LONG).await?;
         Ok(format!("{}{}", output.stdout_text(), output.stderr_text()))
     }
 
-    /// Runs a payload in the sandbox that lacks these walls.
+    /// Runs a payload in the sandbox without these mechanisms.
     pub(super) async fn run_inside(
         &self,
         without: &[IsolationMechanism],
@@ -290,13 +290,13 @@ impl<'a> SandboxArena<'a> {
         Ok(format!("{}{}", output.stdout_text(), output.stderr_text()))
     }
 
-    /// Returns whether the process on the host that nobody may touch is untouched.
+    /// Returns whether the victim process on the host is still running.
     pub(super) fn is_victim_alive(&self) -> bool {
         let mut victim = self.victim.lock().unwrap_or_else(PoisonError::into_inner);
         matches!(victim.try_wait(), Ok(None))
     }
 
-    /// Returns the folder that payloads on the host run in.
+    /// Returns the folder in which payloads on the host run.
     pub(super) fn host_dir(&self) -> &Path {
         self.host.workspace()
     }
@@ -305,11 +305,11 @@ impl<'a> SandboxArena<'a> {
         self.folder.join("tool").join(probe::PROBE_NAME)
     }
 
-    /// Removes everything the suite has made.
+    /// Removes everything the suite has created.
     pub(super) async fn close(self) {
         let boxes = std::mem::take(&mut *self.shared_sandboxes.lock().await);
         for sandbox in boxes.into_values() {
-            // The folder goes below in any case; what cannot be ended there is told by the cases about leftovers.
+            // The folder is removed below in any case; the cases about leftovers report what cannot be ended.
             let _ = sandbox.destroy().await;
         }
         let _ = self.host.destroy().await;
@@ -319,10 +319,10 @@ impl<'a> SandboxArena<'a> {
 impl Drop for SandboxArena<'_> {
     fn drop(&mut self) {
         let victim = self.victim.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // Gone already if an attack has worked, which its case has told.
+        // Already gone if an attack worked, which its case has reported.
         let _ = victim.kill();
         let _ = victim.wait();
-        // A left-over temporary folder is no reason to fail cases that have their verdicts.
+        // A leftover temporary folder is no reason to fail finished cases.
         let _ = ralph_sandbox::files::remove_tree(&self.folder);
     }
 }
@@ -332,13 +332,14 @@ fn spec(name: &str) -> SandboxSpec {
     SandboxSpec { name: name.to_owned(), labels, ..SandboxSpec::default() }
 }
 
-/// Starts a process that is only there to be attacked.
+/// Starts a process that exists only to be attacked.
 pub(super) fn spawn_victim() -> io::Result<Child> {
-    // Found again by its odd number; ends by itself if nobody ends it.
+    // Identified by its odd number; ends by itself if it is not killed.
     Command::new("sleep").arg("600.0426").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
 }
 
-/// Makes what is worth attacking. Open to everybody, so that no ordinary permission is mistaken for a wall.
+/// Creates what is worth attacking, accessible to everybody, so that ordinary permissions are not mistaken for
+/// isolation.
 fn create_targets(folder: &Path, canary: &str, program: &Path) -> io::Result<()> {
     let open = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode));
     for part in ["", "home", "home/.ssh", "tool", "spare", "outside"] {

@@ -1,4 +1,4 @@
-//! One attack: what it does, and where it must work.
+//! Describes one attack on a sandbox: what it does, and where the same payload must work.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,24 +13,24 @@ use crate::report::AttackVerdict;
 /// One attack on a sandbox.
 pub type SandboxAttack = AttackCase<SandboxPayload>;
 
-/// What is tried, and what it needs.
+/// The attack itself, and what it needs.
 #[derive(Debug, Clone, Copy)]
 pub struct SandboxPayload {
-    /// Walls left out for the attack itself, to meet the one behind them alone.
+    /// Mechanisms disabled for the attack itself, so that it tests only the one behind them.
     pub(super) without_walls: &'static [IsolationMechanism],
     pub(super) action: PayloadAction,
-    /// The version of Landlock without which nothing stands here.
+    /// The Landlock version without which this attack is not refused.
     pub(super) landlock: u8,
 }
 
 /// What is tried.
 #[derive(Clone, Copy)]
 pub(super) enum PayloadAction {
-    /// A shell line that says `GOT` when it got what it came for.
+    /// A shell line that prints `GOT` if the attack succeeded.
     Line(&'static str, PayloadControl),
-    /// A system call, as words for the probe, that must be answered by exactly this.
+    /// A system call, as arguments for the probe, and the only acceptable result.
     Call(&'static str, &'static str, PayloadControl),
-    /// Something with more than one step, which brings its own control.
+    /// An attack in several steps, with its own control.
     Custom(&'static [IsolationMechanism], SandboxAttackSteps),
 }
 
@@ -41,9 +41,9 @@ pub(super) type SandboxAttackSteps = for<'a> fn(&'a SandboxArena<'a>, &'a Sandbo
 /// Where the same payload must work.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum PayloadControl {
-    /// In a cage without these walls.
+    /// In a cage without these mechanisms.
     Without(&'static [IsolationMechanism]),
-    /// There too, unless the host lacks what is needed, in these words.
+    /// In a cage without these mechanisms, unless the host lacks what is needed, for the given reason.
     IfSupported(&'static [IsolationMechanism], &'static str),
     /// On the host itself.
     Host,
@@ -92,12 +92,12 @@ impl SandboxAttack {
         Self::new(id, name, PayloadAction::Custom(walls, steps))
     }
 
-    /// Leaves walls out for the attack itself.
+    /// Disables mechanisms for the attack itself.
     pub(super) const fn without_walls(self, off: &'static [IsolationMechanism]) -> Self {
         Self { payload: SandboxPayload { without_walls: off, ..self.payload }, ..self }
     }
 
-    /// Needs a version of Landlock.
+    /// Requires a Landlock version.
     pub(super) const fn landlock(self, landlock: u8) -> Self {
         Self { payload: SandboxPayload { landlock, ..self.payload }, ..self }
     }
@@ -115,7 +115,7 @@ impl AttackPayload for SandboxPayload {
     }
 }
 
-/// Why a case could not be brought to its end.
+/// Why a case has no verdict of its own.
 #[derive(Debug)]
 pub(super) enum SandboxAttackError {
     Broken(String),
@@ -144,13 +144,13 @@ impl From<std::io::Error> for SandboxAttackError {
     }
 }
 
-/// Stops a case whose control does not work.
+/// Fails a case whose control does not work.
 pub(super) fn require_control(what: &str, works: bool) -> Result<(), SandboxAttackError> {
     if works { Ok(()) } else { Err(SandboxAttackError::Broken(format!("the control does not work: {what}"))) }
 }
 
-/// Judges an attack whose control has worked.
-#[expect(clippy::unnecessary_wraps, reason = "it is what a case ends with")]
+/// Returns the verdict on an attack whose control has worked.
+#[expect(clippy::unnecessary_wraps, reason = "every case ends with this call")]
 pub(super) fn attack_verdict(escaped: bool, how: impl Into<String>) -> Result<AttackVerdict, SandboxAttackError> {
     Ok(if escaped { AttackVerdict::Escaped(how.into()) } else { AttackVerdict::Held })
 }

@@ -1,9 +1,10 @@
-//! The attacks that a sandbox must hold against, each with a proof that it would work where nothing stands in its way.
+//! Attacks that a sandbox must hold against, each with a proof that it works without the mechanism that refuses it.
 //!
-//! A refusal is worth what its counterpart shows: every case runs its payload a second time where the wall in question is
-//! missing (in a cage built without it, or on the host itself), and a case whose payload fails there too is *invalid*,
-//! never held. All of it aims at files, sockets and processes the suite has made itself, in a folder of its own: a
-//! sandbox that lets an attack through costs the host nothing. What only a proxy could refuse is tested beside the proxy.
+//! A refusal alone proves nothing: every case runs its payload a second time where the mechanism in question is
+//! missing (in a cage built without it, or on the host itself), and a case whose payload fails there too is
+//! *invalid*, never held. All attacks target files, sockets and processes that the suite created in its own folder,
+//! so a sandbox that lets an attack through does not harm the host. What only a proxy can refuse is tested with the
+//! proxy.
 
 mod arena;
 mod case;

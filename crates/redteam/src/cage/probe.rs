@@ -1,8 +1,8 @@
-//! The payload of attacks that a shell cannot make: single system calls and sockets, and nothing that stays.
+//! The payload of attacks that a shell cannot make: single system calls and sockets. Nothing it does persists.
 //!
-//! It is this very program under another name, so that the suite needs no interpreter inside a sandbox. It has no rights
-//! of its own: whoever can start it could have made the same calls.
-#![expect(unsafe_code, reason = "an attack on the kernel's surface is made of raw calls")]
+//! It is this same program under another name, so that the suite needs no interpreter inside a sandbox. It has no
+//! privileges: any process that can start it could make the same calls.
+#![expect(unsafe_code, reason = "attacks on the kernel's interface need raw system calls")]
 
 use std::ffi::CString;
 use std::io::{self, Read as _, Write as _};
@@ -19,7 +19,7 @@ use super::syscall_names::{errno_name, number};
 /// The name the probe is started under.
 pub(super) const PROBE_NAME: &str = "ralph-probe";
 
-/// Becomes the probe, if this process was started as one. To be called early in `main`, before any thread.
+/// Runs the probe if this process was started as one. Must be called early in `main`, before any thread starts.
 pub fn entry() -> Option<ExitCode> {
     let mut words = std::env::args_os();
     let own = words.next()?;
@@ -28,7 +28,7 @@ pub fn entry() -> Option<ExitCode> {
     }
     let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    // Whoever asked may be gone, and then nobody wants the answer.
+    // The process that started the probe may be gone; then the result is not needed.
     let _ = writeln!(io::stdout(), "{}", dispatch(&words));
     Some(ExitCode::SUCCESS)
 }
@@ -37,7 +37,7 @@ fn dispatch(words: &[&str]) -> String {
     match words {
         ["call", name, rest @ ..] => match number(name) {
             Some(number) => format_answer(raw_syscall(number, rest)),
-            None => format!("there is no call `{name}`"),
+            None => format!("unknown system call `{name}`"),
         },
         ["number", number, rest @ ..] => format_answer(raw_syscall(parse(number).unwrap_or(-1), rest)),
         ["old-call", number] => old_call(parse(number).unwrap_or(-1)),
@@ -49,7 +49,7 @@ fn dispatch(words: &[&str]) -> String {
         ["forks", most] => fork_many(parse_count(most)),
         ["orphans", many] => make_orphans(parse(many).unwrap_or(0)),
         ["eat", bytes] => allocate_memory(parse_count(bytes), Duration::ZERO),
-        // Held, so that many of them have it at the same time however busy the machine is.
+        // Held, so that many processes hold it at the same time on a busy machine too.
         ["eat", bytes, seconds] => {
             allocate_memory(parse_count(bytes), Duration::from_secs(parse_count(seconds) as u64))
         }
@@ -60,7 +60,7 @@ fn dispatch(words: &[&str]) -> String {
         ["deep-files", levels, pieces] => format_result(deep_files(parse_count(levels), parse_count(pieces))),
         ["descriptors"] => descriptors(),
         ["own", dir, without, line] => supervisor::run_supervisor(dir, without, line),
-        _ => "these words mean nothing".to_owned(),
+        _ => "unknown probe command".to_owned(),
     }
 }
 
@@ -78,7 +78,8 @@ fn parse_count(word: &str) -> usize {
     parse(word).and_then(|number| usize::try_from(number).ok()).unwrap_or(0)
 }
 
-/// Makes one call. A word is a number, `s:` and a text, `buf` for room to write to, or `bad` for no address at all.
+/// Makes one system call. An argument is a number, `s:` and a text, `buf` for a writable buffer, or `bad` for an
+/// invalid address.
 fn raw_syscall(number: i64, words: &[&str]) -> io::Result<i64> {
     let texts: Vec<Option<CString>> =
         words.iter().map(|word| word.strip_prefix("s:").and_then(|text| CString::new(text).ok())).collect();
@@ -93,9 +94,9 @@ fn raw_syscall(number: i64, words: &[&str]) -> io::Result<i64> {
         };
     }
     let [first, second, third, fourth, fifth, sixth] = arguments;
-    // SAFETY: this process has one thread and exists for this call. Every address in it leads to a text or to room that
-    // lives longer than the call, or to nothing, which the kernel answers by itself; no call here changes our memory
-    // beyond that room.
+    // SAFETY: this process has one thread and exists for this call. Every address in it points to a text or a buffer
+    // that outlives the call, or is invalid, which the kernel handles; no call here changes memory outside that
+    // buffer.
     let got = unsafe { libc::syscall(number, first, second, third, fourth, fifth, sixth) };
     if number == libc::SYS_clone && got == 0 {
         // SAFETY: the new process has nothing to do and nothing to clean up.
@@ -108,12 +109,13 @@ fn address(pointer: *const u8) -> i64 {
     i64::try_from(pointer.addr()).unwrap_or(8)
 }
 
-/// Calls the kernel the way 32-bit programs do.
+/// Makes a system call through the 32-bit entry.
 #[cfg(target_arch = "x86_64")]
 fn old_call(number: i64) -> String {
     let made = in_child(|| {
         let mut answer = number;
-        // SAFETY: the call named by the suite (who am I) takes no address; the registers it may change are told.
+        // SAFETY: the call that the suite names (`getpid`) takes no address; the registers it may change
+        // are declared.
         unsafe {
             std::arch::asm!("int 0x80", inout("rax") answer, out("rcx") _, out("r8") _, out("r9") _, out("r10") _, out("r11") _);
         }
@@ -132,7 +134,7 @@ fn old_call(_: i64) -> String {
     "ENOSYS".to_owned()
 }
 
-/// Runs something in a child and returns its exit code, or 128 and the signal that ended it.
+/// Runs a function in a child and returns its exit code, or 128 plus the signal that ended it.
 fn in_child(work: impl FnOnce() -> i32) -> io::Result<i32> {
     let child = fork()?;
     if child == 0 {
@@ -141,7 +143,7 @@ fn in_child(work: impl FnOnce() -> i32) -> io::Result<i32> {
         unsafe { libc::_exit(code) }
     }
     let mut status = 0;
-    // SAFETY: the number is our child's, and the status has its place.
+    // SAFETY: the number is that of our child, and the status points to a local variable.
     if unsafe { libc::waitpid(child, &raw mut status, 0) } < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -173,7 +175,7 @@ fn connect(kind: &str, to: &str) -> io::Result<String> {
             let socket = UdpSocket::bind(any)?;
             socket.connect(internet()?)?;
             socket.send(b"hello")?;
-            // What nobody hears is answered by the kernel, a moment later.
+            // If nothing listens, the kernel reports that a moment later.
             socket.set_read_timeout(Some(Duration::from_millis(50)))?;
             match socket.recv(&mut [0; 16]) {
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
@@ -187,7 +189,7 @@ fn connect(kind: &str, to: &str) -> io::Result<String> {
     Ok(format!("GOT {kind} {to}"))
 }
 
-/// Sends a question about a name, as resolvers do.
+/// Sends a DNS query, as resolvers do.
 fn send_dns_query(server: &str) -> io::Result<String> {
     let mut question = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in ["mfzwk43u", "canary", "test"] {
@@ -200,7 +202,7 @@ fn send_dns_query(server: &str) -> io::Result<String> {
     Ok("GOT asked".to_owned())
 }
 
-/// Listens for a while and tells whether anybody came.
+/// Listens for a while and returns whether a client connected.
 fn listen(kind: &str, at: &str, seconds: i64) -> io::Result<String> {
     let until = Instant::now() + Duration::from_secs(seconds.unsigned_abs());
     let ready = |place: String| writeln!(io::stdout(), "listening {place}").and_then(|()| io::stdout().flush());
@@ -226,13 +228,13 @@ fn listen(kind: &str, at: &str, seconds: i64) -> io::Result<String> {
     Ok(format!("guests {guests}"))
 }
 
-/// Reads another process's memory, at a place that need not exist there: who may not look is told so first.
+/// Reads another process's memory, at an address that need not exist there: the permission check comes first.
 fn read_process_memory(pid: i64) -> io::Result<i64> {
     let mut byte = 0_u8;
     let here = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     let there = libc::iovec { iov_base: std::ptr::without_provenance_mut(0x1000), iov_len: 1 };
     let pid = i32::try_from(pid).map_err(io::Error::other)?;
-    // SAFETY: one byte of ours is room for the one asked for; the other address is the other process's.
+    // SAFETY: one local byte receives the one requested; the other address belongs to the other process.
     let got = unsafe { libc::process_vm_readv(pid, &raw const here, 1, &raw const there, 1, 0) };
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as i64) }
 }
@@ -246,13 +248,13 @@ fn loopback_down() -> io::Result<i64> {
     message.extend([0; 8]);
     message.extend([0; 4]);
     message.extend([1_u32, 0, 1].iter().flat_map(|number| number.to_ne_bytes()));
-    // SAFETY: plain numbers.
+    // SAFETY: only integer arguments.
     let socket = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if socket < 0 {
         return Err(io::Error::last_os_error());
     }
     let mut room = [0_u8; 4096];
-    // SAFETY: both buffers are told with their own lengths and live through the calls.
+    // SAFETY: both buffers are passed with their own lengths and outlive the calls.
     let got = unsafe {
         libc::send(socket, message.as_ptr().cast(), message.len(), 0);
         libc::recv(socket, room.as_mut_ptr().cast(), room.len(), 0)
@@ -264,13 +266,13 @@ fn loopback_down() -> io::Result<i64> {
     }
 }
 
-/// Makes processes that wait, tells how many there can be, and ends them.
+/// Creates waiting processes, returns how many were possible, and ends them.
 fn fork_many(most: usize) -> String {
     let mut children = Vec::new();
     while children.len() < most {
         match fork() {
             Ok(0) => loop {
-                // SAFETY: waits for a signal, which ends the process; and it dies with its parent.
+                // SAFETY: waits for a signal, which ends the process; it also dies with its parent.
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                     libc::pause();
@@ -281,7 +283,7 @@ fn fork_many(most: usize) -> String {
         }
     }
     for child in &children {
-        // SAFETY: each number is a child of ours that has not been waited for.
+        // SAFETY: each number is that of a child that has not been waited for.
         unsafe {
             libc::kill(*child, libc::SIGKILL);
             libc::waitpid(*child, std::ptr::null_mut(), 0);
@@ -290,31 +292,31 @@ fn fork_many(most: usize) -> String {
     format!("made {}", children.len())
 }
 
-/// Leaves processes behind whose parents are gone.
+/// Leaves processes behind whose parents have exited.
 fn make_orphans(many: i64) -> String {
     let made = (0..many).filter(|_| in_child(|| i32::from(fork().is_err())).is_ok()).count();
     format!("made {made}")
 }
 
-/// Takes memory and uses it.
+/// Allocates memory and uses it.
 fn allocate_memory(bytes: usize, held: Duration) -> String {
     let mut kept: Vec<Vec<u8>> = Vec::new();
     let piece = 16 << 20;
     while kept.len() * piece < bytes {
         kept.push(vec![7; piece]);
     }
-    // Looked at, so that it cannot be left out.
+    // Read, so that the compiler cannot remove the allocation.
     let sum: usize = kept.iter().map(|piece| usize::from(piece.last().copied().unwrap_or(0))).sum();
     std::thread::sleep(held);
     format!("GOT {} MiB {sum}", (kept.len() * piece) >> 20)
 }
 
-/// Takes memory that could be shared with others, and uses it.
+/// Allocates shared memory and uses it.
 fn allocate_shared_memory(bytes: usize) -> String {
     let piece = 16 << 20;
     let mut taken = 0;
     while taken < bytes {
-        // SAFETY: a new mapping that nothing else knows of, filled within its length, and given back with the process.
+        // SAFETY: a new mapping that nothing else uses, filled within its length, and released with the process.
         unsafe {
             let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
             let place = libc::mmap(std::ptr::null_mut(), piece, rights, flags, -1, 0);
@@ -325,12 +327,12 @@ fn allocate_shared_memory(bytes: usize) -> String {
         }
         taken += piece;
     }
-    // Held long enough for whoever watches.
+    // Held long enough for the memory watch to notice.
     std::thread::sleep(Duration::from_millis(700));
     format!("GOT {} MiB", taken >> 20)
 }
 
-/// Asks to run on every processor, and tells how many there are then.
+/// Asks to run on every processor, and returns how many there are then.
 fn processors() -> String {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let mut all = CpuSet::new();
@@ -351,13 +353,13 @@ fn open_pipes(most: usize) -> String {
     format!("made {}", kept.len() * 2)
 }
 
-/// Exchanges two names as fast as it can.
+/// Exchanges two names as fast as possible.
 fn swap_names(one: &str, other: &str, millis: i64) -> String {
     let (Ok(from), Ok(to)) = (CString::new(one), CString::new(other)) else { return "no names".to_owned() };
     let until = Instant::now() + Duration::from_millis(millis.unsigned_abs());
     let mut swaps = 0_u64;
     while Instant::now() < until {
-        // SAFETY: two names that live through the call.
+        // SAFETY: two strings that outlive the call.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_renameat2,
@@ -373,7 +375,7 @@ fn swap_names(one: &str, other: &str, millis: i64) -> String {
     format!("swapped {swaps}")
 }
 
-/// Writes megabytes into a folder too deep for any path.
+/// Writes megabytes into a folder that is too deep for any path.
 fn deep_files(levels: usize, pieces: usize) -> io::Result<String> {
     let name = "d".repeat(200);
     for _ in 0..levels {
@@ -387,20 +389,20 @@ fn deep_files(levels: usize, pieces: usize) -> io::Result<String> {
     Ok("GOT".to_owned())
 }
 
-/// Tells every descriptor beyond the three, and what lies behind it when it can be read as a file.
+/// Lists every descriptor besides the standard three, with its contents if it is a regular file.
 fn descriptors() -> String {
     let mut found = String::new();
     for fd in 3..256 {
-        // SAFETY: asking for the flags of any number is harmless.
+        // SAFETY: reading the flags of any number is harmless.
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
             continue;
         }
         let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
         let mut text = String::new();
-        // A terminal or a pipe would keep us waiting.
+        // Reading a terminal or a pipe would block.
         if std::fs::metadata(format!("/proc/self/fd/{fd}")).is_ok_and(|found| found.is_file()) {
             let file = std::fs::File::open(format!("/proc/self/fd/{fd}"));
-            // A directory or a device tells nothing, and that is fine.
+            // A directory or a device cannot be read; that is fine.
             let _ = file.and_then(|file| file.take(64).read_to_string(&mut text));
         }
         // Writing to a string cannot fail.
@@ -428,7 +430,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_become_numbers() {
+    fn arguments_are_parsed() {
         let check = |word: &str, want: Option<i64>| assert_eq!(parse(word), want, "{word}");
         check("17", Some(17));
         check("-100", Some(-100));
@@ -440,14 +442,14 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_answered() {
+    fn commands_return_their_results() {
         let check = |words: &[&str], want: &str| assert_eq!(dispatch(words), want);
         check(&["call", "openat", "-100", "s:/nowhere/at/all", "0"], "ENOENT");
         check(&["call", "openat", "-100", "bad", "0"], "EFAULT");
         check(&["call", "setns", "-1", "0"], "EBADF");
         check(&["call", "openat", "x"], "invalid input parameter");
-        check(&["call", "nothing"], "there is no call `nothing`");
+        check(&["call", "nothing"], "unknown system call `nothing`");
         check(&["connect", "stream", "/nowhere/at/all"], "ENOENT");
-        check(&[], "these words mean nothing");
+        check(&[], "unknown probe command");
     }
 }

@@ -1,4 +1,4 @@
-//! Runs the cases one after the other and judges each.
+//! Runs the cases one after the other and decides the verdict of each.
 
 use std::time::Instant;
 
@@ -11,61 +11,61 @@ use super::target::RedteamTarget;
 use crate::case::{CASE_TIMEOUT, timeout_verdict};
 use crate::report::{AttackReport, AttackVerdict, RedteamReport};
 
-/// Returns every attack there is.
+/// Returns every attack on a sandbox.
 pub fn cases() -> impl Iterator<Item = &'static SandboxAttack> {
     ALL.iter().copied().flatten()
 }
 
-/// Runs the cases a choice means (all without one) against a target, telling each as soon as it is known.
+/// Runs the selected cases (all without a selection) against a target, and reports each as soon as it has ended.
 pub async fn run(
     target: &RedteamTarget<'_>,
     only: Option<&str>,
     on_case: &mut (dyn FnMut(&AttackReport) + Send),
 ) -> RedteamReport {
     let mut report = RedteamReport { backend: target.name().to_owned(), cases: Vec::new() };
-    let mut tell = |case: &SandboxAttack, verdict: AttackVerdict, began: Instant| {
-        let told = case.report(verdict, began);
-        on_case(&told);
-        report.cases.push(told);
+    let mut report_case = |case: &SandboxAttack, verdict: AttackVerdict, began: Instant| {
+        let case_report = case.report(verdict, began);
+        on_case(&case_report);
+        report.cases.push(case_report);
     };
-    let meant = cases().filter(|case| only.is_none_or(|only| case.is_selected(only)));
-    let range = match SandboxArena::new(target).await {
-        Ok(range) => range,
+    let selected = cases().filter(|case| only.is_none_or(|only| case.is_selected(only)));
+    let arena = match SandboxArena::new(target).await {
+        Ok(arena) => arena,
         Err(trouble) => {
             let why = trouble.verdict();
-            meant.for_each(|case| tell(case, why.clone(), Instant::now()));
+            selected.for_each(|case| report_case(case, why.clone(), Instant::now()));
             return report;
         }
     };
-    for case in meant {
+    for case in selected {
         let began = Instant::now();
-        let verdict = match tokio::time::timeout(CASE_TIMEOUT, attempt(&range, case)).await {
+        let verdict = match tokio::time::timeout(CASE_TIMEOUT, attempt(&arena, case)).await {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(trouble)) => trouble.verdict(),
             Err(_) => timeout_verdict(),
         };
-        tell(case, verdict, began);
+        report_case(case, verdict, began);
     }
-    range.close().await;
+    arena.close().await;
     report
 }
 
-async fn attempt(range: &SandboxArena<'_>, case: &SandboxAttack) -> Result<AttackVerdict, SandboxAttackError> {
-    if case.payload.landlock > range.landlock {
+async fn attempt(arena: &SandboxArena<'_>, case: &SandboxAttack) -> Result<AttackVerdict, SandboxAttackError> {
+    if case.payload.landlock > arena.landlock {
         return Ok(AttackVerdict::Skipped(format!("this kernel has no Landlock of version {}", case.payload.landlock)));
     }
     match case.payload.action {
-        PayloadAction::Custom(_, steps) => steps(range, case).await,
+        PayloadAction::Custom(_, steps) => steps(arena, case).await,
         PayloadAction::Line(line, control) => {
-            let told = range.run_inside(case.payload.without_walls, line).await?;
-            if has_got_marker(&told) {
-                return Ok(AttackVerdict::Escaped(shorten(&told)));
+            let printed = arena.run_inside(case.payload.without_walls, line).await?;
+            if has_got_marker(&printed) {
+                return Ok(AttackVerdict::Escaped(shorten(&printed)));
             }
-            let there = run_control(range, case.payload.without_walls, control, line).await?;
+            let there = run_control(arena, case.payload.without_walls, control, line).await?;
             Ok(match control {
                 _ if has_got_marker(&there) => AttackVerdict::Held,
                 PayloadControl::Without(_) => {
-                    AttackVerdict::Invalid(format!("it fails without the wall too: {}", shorten(&there)))
+                    AttackVerdict::Invalid(format!("it fails without the mechanism too: {}", shorten(&there)))
                 }
                 PayloadControl::IfSupported(_, why) => AttackVerdict::Skipped(why.to_owned()),
                 PayloadControl::Host => {
@@ -75,19 +75,19 @@ async fn attempt(range: &SandboxArena<'_>, case: &SandboxAttack) -> Result<Attac
         }
         PayloadAction::Call(words, refusal, control) => {
             let line = format!("\"$PROBE\" {words}");
-            let told = range.run_inside(case.payload.without_walls, &line).await?;
-            if !is_probe_answer(&told) {
-                return Err(SandboxAttackError::Broken(format!("the probe says `{}`", shorten(&told))));
+            let printed = arena.run_inside(case.payload.without_walls, &line).await?;
+            if !is_probe_answer(&printed) {
+                return Err(SandboxAttackError::Broken(format!("the probe printed `{}`", shorten(&printed))));
             }
-            if told.trim() != refusal {
-                return Ok(AttackVerdict::Escaped(format!("answered `{}` instead of `{refusal}`", shorten(&told))));
+            if printed.trim() != refusal {
+                return Ok(AttackVerdict::Escaped(format!("returned `{}` instead of `{refusal}`", shorten(&printed))));
             }
-            let there = run_control(range, case.payload.without_walls, control, &line).await?;
+            let there = run_control(arena, case.payload.without_walls, control, &line).await?;
             let other = is_probe_answer(&there) && there.trim() != refusal;
             Ok(match control {
                 _ if other => AttackVerdict::Held,
                 PayloadControl::Without(_) => {
-                    AttackVerdict::Invalid(format!("the answer without the wall is `{}`", shorten(&there)))
+                    AttackVerdict::Invalid(format!("the result without the mechanism is `{}`", shorten(&there)))
                 }
                 PayloadControl::IfSupported(_, why) => AttackVerdict::Skipped(why.to_owned()),
                 PayloadControl::Host => AttackVerdict::Skipped("this user is refused on the host as well".to_owned()),
@@ -98,31 +98,31 @@ async fn attempt(range: &SandboxArena<'_>, case: &SandboxAttack) -> Result<Attac
 
 /// Runs a payload where it must work.
 async fn run_control(
-    range: &SandboxArena<'_>,
+    arena: &SandboxArena<'_>,
     off: &[IsolationMechanism],
     control: PayloadControl,
     line: &str,
 ) -> Result<String, SandboxAttackError> {
     match control {
         PayloadControl::Without(walls) | PayloadControl::IfSupported(walls, _) => {
-            range.run_inside(&off.iter().chain(walls).copied().collect::<Vec<_>>(), line).await
+            arena.run_inside(&off.iter().chain(walls).copied().collect::<Vec<_>>(), line).await
         }
-        PayloadControl::Host => range.run_on_host(line).await,
+        PayloadControl::Host => arena.run_on_host(line).await,
     }
 }
 
-fn has_got_marker(told: &str) -> bool {
-    told.lines().any(|line| line.starts_with("GOT"))
+fn has_got_marker(printed: &str) -> bool {
+    printed.lines().any(|line| line.starts_with("GOT"))
 }
 
-/// Returns whether a text is an answer of the probe at all.
-fn is_probe_answer(told: &str) -> bool {
-    let told = told.trim();
-    told.starts_with("ok") || told.starts_with("signal") || (told.starts_with('E') && !told.contains(' '))
+/// Returns whether a text is a valid result of the probe.
+fn is_probe_answer(printed: &str) -> bool {
+    let printed = printed.trim();
+    printed.starts_with("ok") || printed.starts_with("signal") || (printed.starts_with('E') && !printed.contains(' '))
 }
 
-fn shorten(told: &str) -> String {
-    ralph_core::text::head(told.trim(), 200).to_string()
+fn shorten(printed: &str) -> String {
+    ralph_core::text::head(printed.trim(), 200).to_string()
 }
 
 #[cfg(test)]
@@ -130,12 +130,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_many() {
+    fn there_are_enough_cases() {
         assert!(cases().count() >= 110, "{}", cases().count());
     }
 
     #[test]
-    fn every_wall_is_watched() {
+    fn every_mechanism_is_tested() {
         for wall in IsolationMechanism::ALL {
             assert!(cases().any(|case| case.walls().contains(&wall)), "{wall:?}");
         }

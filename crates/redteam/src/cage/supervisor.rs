@@ -1,4 +1,5 @@
-//! A supervisor that may be killed, or that has things a cage must not inherit: this program again, as the probe.
+//! Runs a supervisor that a case may kill, or that has resources a cage must not inherit: this program again, as the
+//! probe.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::case::wall_name;
 /// The name of its one sandbox.
 pub(super) const SANDBOX_NAME: &str = "owned";
 
-/// Makes a cage in `dir` without the walls named, runs a line in it, and tells what the line told.
+/// Creates a cage in `dir` without the named mechanisms, runs a shell line in it, and returns its output.
 pub(super) fn run_supervisor(dir: &str, without: &str, line: &str) -> String {
     let without = IsolationMechanism::ALL
         .into_iter()
@@ -23,13 +24,13 @@ pub(super) fn run_supervisor(dir: &str, without: &str, line: &str) -> String {
         Ok(runtime) => runtime,
         Err(error) => return format!("no runtime: {error}"),
     };
-    let told = runtime.block_on(async {
+    let result = runtime.block_on(async {
         let sandbox = EmbeddedBackend::new(options)
             .create(&SandboxSpec { name: SANDBOX_NAME.to_owned(), ..SandboxSpec::default() })
             .await?;
         capture(&*sandbox, &ExecRequest::shell(line, Duration::from_secs(50)), 1 << 16).await
     });
-    match told {
+    match result {
         Ok(output) => format!("{}{}", output.stdout_text(), output.stderr_text()),
         Err(error) => format!("no cage: {error}: {:?}", std::error::Error::source(&error)),
     }

@@ -1,4 +1,4 @@
-//! Names of system calls and of their errors, as the tables of attacks write them.
+//! Maps system calls and errors to the names used in the tables of attacks.
 
 /// Returns the name of an error number.
 pub(super) fn errno_name(errno: i32) -> String {
@@ -47,7 +47,7 @@ const ERRNOS: [(i32, &str); 36] = [
 
 macro_rules! numbers {
     ($($name:literal => $number:expr,)*) => {
-        /// Returns the number of a call on this machine.
+        /// Returns the number of a system call on this machine.
         pub(super) fn number(name: &str) -> Option<i64> {
             match name { $($name => Some($number),)* _ => old_number(name) }
         }

@@ -1,22 +1,22 @@
-//! What is attacked.
+//! The target of the attacks.
 
 use std::path::PathBuf;
 
 use ralph_sandbox::Backend;
 use ralph_sandbox::embedded::{EmbeddedOptions, NAME as EMBEDDED};
 
-/// What is attacked.
+/// The backend that is attacked.
 #[derive(Debug)]
 pub enum RedteamTarget<'a> {
-    /// Cages of the embedded backend, set up like this. The suite makes its own below a folder of its own, so that it can
-    /// also make them with a wall left out.
+    /// Cages of the embedded backend with these options. The suite creates them in its own folder, so that it can
+    /// also create them with a mechanism disabled.
     Cage(EmbeddedOptions),
-    /// Any other backend; cases that need a wall to be left out are skipped.
+    /// Any other backend; cases that need a mechanism disabled are skipped.
     Other(&'a dyn Backend),
 }
 
 impl<'a> RedteamTarget<'a> {
-    /// Returns how a backend is attacked, with `dir` for what the suite makes of its own.
+    /// Returns the target for a backend; `dir` is for the sandboxes that the suite creates.
     pub fn for_backend(backend: &'a dyn Backend, dir: PathBuf) -> Self {
         match backend.capabilities().name {
             EMBEDDED => Self::Cage(EmbeddedOptions { dir, ..EmbeddedOptions::default() }),
@@ -24,7 +24,7 @@ impl<'a> RedteamTarget<'a> {
         }
     }
 
-    /// Returns whether the suite makes the attacked sandboxes itself, with what it needs in them.
+    /// Returns whether the suite creates the attacked sandboxes itself, with everything it needs in them.
     pub fn is_own_cage(&self) -> bool {
         matches!(self, Self::Cage(_))
     }

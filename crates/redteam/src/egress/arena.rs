@@ -1,5 +1,5 @@
-//! The ground on which attacks on the way out happen: cages whose doors are served by the real proxy, with what the
-//! engine really lends, and a world outside that writes everything down.
+//! Sets up what attacks on the egress proxy need: cages whose listeners the real proxy serves, with grants made by
+//! the real engine, and a fake network outside that records everything.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -31,11 +31,11 @@ use super::fake_network::{FakeNetwork, NetworkTrace, lock};
 use super::policies::PolicyPreset;
 use crate::report::AttackVerdict;
 
-/// Time for a caller that is not about time.
+/// The timeout of clients whose case is not about time.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(20);
 const OUTPUT_CAP: usize = 1 << 20;
-/// The secrets that are lent, and to whom.
-const LENT_SECRETS: [(&str, &str, &str); 6] = [
+/// The granted secrets, with the hosts they are for.
+const GRANTED_SECRETS: [(&str, &str, &str); 6] = [
     ("api", "API_TOKEN", "api.test"),
     ("git", "GITHUB_PAT", "git.test"),
     ("expired", "EXPIRED_TOKEN", "expired.test"),
@@ -43,15 +43,15 @@ const LENT_SECRETS: [(&str, &str, &str); 6] = [
     ("misnamed", "MISNAMED_TOKEN", "misnamed.test"),
     ("rebind", "REBIND_TOKEN", "rebind-api.test"),
 ];
-/// The key of the model, lent by a route.
+/// The key of the model, granted through a route.
 const MODEL_KEY_NAME: &str = "ANTHROPIC_API_KEY";
 /// The run that audited cages belong to.
 pub(super) const RUN_NAME: &str = "redteam";
 
-/// What runs the cages that are attacked.
+/// The program that runs the attacked cages.
 #[derive(Debug, Clone, Default)]
-pub struct EgressTarget {
-    /// The program that is the launcher and the attacking client; this one if none is named.
+pub struct EgressSuiteOptions {
+    /// The program that is both the launcher and the attacking client; this one by default.
     pub program: Option<PathBuf>,
     /// The directories of the host's programs, as in `PATH`.
     pub search_path: OsString,
@@ -59,51 +59,52 @@ pub struct EgressTarget {
 
 pub(super) struct EgressArena {
     folder: tempfile::TempDir,
-    pub(super) world: Arc<FakeNetwork>,
+    pub(super) network: Arc<FakeNetwork>,
     pub(super) home: RalphHome,
     host: HostContext,
     backend: Arc<dyn Backend>,
-    /// The real secrets, by the short names that payloads know them by.
+    /// The real secrets, by the short names that payloads use.
     secrets: BTreeMap<&'static str, String>,
     cages: tokio::sync::Mutex<BTreeMap<PolicyPreset, Arc<ArenaCage>>>,
-    /// Controls that were shown to work, so that each is shown once.
+    /// Controls that have passed, so that each runs only once.
     passed_controls: Mutex<HashMap<String, bool>>,
     next_number: AtomicU32,
 }
 
-/// A sandbox, what it was lent, and the agreement about its doors.
+/// A sandbox, its granted credentials, and its egress lease.
 pub(super) struct ArenaCage {
     pub(super) sandbox: Arc<dyn Sandbox>,
     credentials: Vec<Arc<ProxyCredential>>,
-    /// Taken by whoever ends the agreement.
-    pub(super) pass: Mutex<Option<EgressLease>>,
+    /// Taken by the code that ends the lease.
+    pub(super) lease: Mutex<Option<EgressLease>>,
 }
 
 impl ArenaCage {
-    /// Returns the stand-in for a secret, by its short name.
+    /// Returns the phantom of a secret, by its short name.
     pub(super) fn phantom(&self, short: &str) -> String {
-        let name = LENT_SECRETS.iter().find(|(known, ..)| *known == short).map_or(MODEL_KEY_NAME, |(_, name, _)| name);
+        let name =
+            GRANTED_SECRETS.iter().find(|(known, ..)| *known == short).map_or(MODEL_KEY_NAME, |(_, name, _)| name);
         self.credentials
             .iter()
             .find(|credential| credential.name() == name)
             .map_or_else(String::new, |one| one.phantom().to_owned())
     }
 
-    /// Does something with the agreement, while there is one.
+    /// Calls a function with the lease, while there is one.
     pub(super) fn with_egress<T>(&self, act: impl FnOnce(&EgressLease) -> T) -> Option<T> {
-        lock(&self.pass).as_ref().map(act)
+        lock(&self.lease).as_ref().map(act)
     }
 }
 
-/// Turns what went wrong with the suite itself into a verdict.
+/// Turns an error of the suite itself into a verdict.
 pub(super) fn suite_error(error: impl std::fmt::Display) -> AttackVerdict {
-    AttackVerdict::Invalid(format!("the suite could not go on: {error}"))
+    AttackVerdict::Invalid(format!("the suite failed: {error}"))
 }
 
 impl EgressArena {
-    pub(super) async fn new(target: &EgressTarget) -> Result<Self, AttackVerdict> {
+    pub(super) async fn new(target: &EgressSuiteOptions) -> Result<Self, AttackVerdict> {
         let folder = tempfile::Builder::new().prefix("ralph-redteam-").tempdir().map_err(suite_error)?;
-        let world = FakeNetwork::new().await.map_err(suite_error)?;
+        let network = FakeNetwork::new().await.map_err(suite_error)?;
         let tool = folder.path().join("tool");
         fs::create_dir(&tool).map_err(suite_error)?;
         for open in [folder.path(), &tool] {
@@ -119,20 +120,20 @@ impl EgressArena {
         let home = RalphHome::new(folder.path().join("state"), folder.path().join("config"));
         fs::create_dir_all(home.run_folder(RUN_NAME).path()).map_err(suite_error)?;
         let mut secrets = BTreeMap::from([("model", format!("sk-ant-api03-{}", canary()?))]);
-        for (short, ..) in LENT_SECRETS {
+        for (short, ..) in GRANTED_SECRETS {
             let prefix = if short == "git" { "ghp_" } else { "canary-" };
             secrets.insert(short, format!("{prefix}{}", canary()?));
         }
         let named = |short: &str| {
-            LENT_SECRETS.iter().find(|(known, ..)| *known == short).map_or(MODEL_KEY_NAME, |(_, name, _)| name)
+            GRANTED_SECRETS.iter().find(|(known, ..)| *known == short).map_or(MODEL_KEY_NAME, |(_, name, _)| name)
         };
         let values = secrets.iter().map(|(short, secret)| (named(short).to_owned(), secret.clone()));
         let paths = [("PATH".to_owned(), target.search_path.to_string_lossy().into_owned())];
         let env = Env::new(values.chain(paths));
         let host = HostContext::open(home.clone(), env.clone()).await.map_err(suite_error)?;
-        // Nobody waits for what is about waiting.
+        // A short timeout, so that cases about slow requests end soon.
         let limits = ProxyLimits { head_time: Duration::from_secs(2), ..ProxyLimits::default() };
-        let outside = Arc::clone(&world) as Arc<dyn ralph_proxy::resolver::EgressResolver>;
+        let outside = Arc::clone(&network) as Arc<dyn ralph_proxy::resolver::EgressResolver>;
         let egress = EgressManager::with_resolver(home.clone(), SecretStore::open(&home, &env), outside, limits);
         let backend: Arc<dyn Backend> = Arc::new(EmbeddedBackend::new(EmbeddedOptions {
             dir: home.state_dir().join("embedded"),
@@ -143,10 +144,10 @@ impl EgressArena {
         }));
         let host = host.with_egress(egress);
         let (cages, shown, made) = (tokio::sync::Mutex::default(), Mutex::default(), AtomicU32::new(0));
-        Ok(Self { folder, world, home, host, backend, secrets, cages, passed_controls: shown, next_number: made })
+        Ok(Self { folder, network, home, host, backend, secrets, cages, passed_controls: shown, next_number: made })
     }
 
-    /// Returns the real secret of a short name.
+    /// Returns the real secret with a short name.
     pub(super) fn secret(&self, short: &str) -> &str {
         self.secrets.get(short).map_or("", String::as_str)
     }
@@ -161,7 +162,7 @@ impl EgressArena {
         self.home.run_folder(RUN_NAME)
     }
 
-    /// Returns everything the suite keeps on the host.
+    /// Returns the folder with everything the suite keeps on the host.
     pub(super) fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -170,7 +171,7 @@ impl EgressArena {
         self.folder.path().join("tool").join(attack_client::PROGRAM_NAME)
     }
 
-    /// Returns the cage that most cases with these rules share.
+    /// Returns the cage that most cases with this policy share.
     pub(super) async fn shared_cage(&self, rules: PolicyPreset) -> Result<Arc<ArenaCage>, AttackVerdict> {
         let mut cages = self.cages.lock().await;
         if let Some(cage) = cages.get(&rules) {
@@ -181,12 +182,12 @@ impl EgressArena {
         Ok(cage)
     }
 
-    /// Makes a cage of one case's own, which has so much to spend.
+    /// Creates a cage for one case, with this ledger.
     pub(super) async fn new_cage(&self, rules: PolicyPreset, ledger: Ledger) -> Result<ArenaCage, AttackVerdict> {
         self.create_cage(rules.policy().map_err(suite_error)?, ledger, SandboxLabel::REPO, None).await
     }
 
-    /// Makes a cage that may send out so much before somebody is told.
+    /// Creates a cage that may send out this much before an alarm is raised.
     pub(super) async fn new_cage_with_alarm(
         &self,
         rules: PolicyPreset,
@@ -195,7 +196,7 @@ impl EgressArena {
         self.create_cage(rules.policy().map_err(suite_error)?, ample_ledger(), SandboxLabel::REPO, alarm_after).await
     }
 
-    /// Makes a cage of the run, so that everything it does is written into the run's book.
+    /// Creates a cage that belongs to the run, so that everything it does is in the run's audit log.
     pub(super) async fn new_audited_cage(&self, rules: PolicyPreset) -> Result<ArenaCage, AttackVerdict> {
         self.create_cage(rules.policy().map_err(suite_error)?, ample_ledger(), SandboxLabel::RUN, None).await
     }
@@ -209,7 +210,7 @@ impl EgressArena {
     ) -> Result<ArenaCage, AttackVerdict> {
         let name = format!("redteam-{}-{}", std::process::id(), self.next_number.fetch_add(1, Ordering::Relaxed));
         let secrets =
-            LENT_SECRETS.map(|(_, secret, host)| SecretGrant { secret: secret.to_owned(), host: host.to_owned() });
+            GRANTED_SECRETS.map(|(_, secret, host)| SecretGrant { secret: secret.to_owned(), host: host.to_owned() });
         let egress = EgressRequest {
             profiles: vec![profile()],
             secrets: secrets.into(),
@@ -222,14 +223,15 @@ impl EgressArena {
         let request = SandboxRequest { backend: &*self.backend, spec, egress: Some(egress) };
         let made = sandboxes::create(&self.host, request).await.map_err(suite_error)?;
         let credentials = made.lease.as_ref().map(EgressLease::credentials).unwrap_or_default();
-        Ok(ArenaCage { sandbox: made.sandbox, credentials, pass: Mutex::new(made.lease) })
+        Ok(ArenaCage { sandbox: made.sandbox, credentials, lease: Mutex::new(made.lease) })
     }
 
-    /// Replaces what payloads name by what it is: `{api}` by the stand-in for that secret, `{plain}` by a recorder.
+    /// Replaces the placeholders in a payload: `{api}` by the phantom of that secret, `{plain}` by the address of a
+    /// recorder.
     pub(super) fn expand_placeholders(&self, cage: Option<&ArenaCage>, word: &str) -> String {
-        let mut word = word.replace("{plain}", &self.world.plain().to_string());
-        word = word.replace("{port}", &self.world.plain().port().to_string());
-        word = word.replace("{udp}", &self.world.datagrams().to_string());
+        let mut word = word.replace("{plain}", &self.network.plain().to_string());
+        word = word.replace("{port}", &self.network.plain().port().to_string());
+        word = word.replace("{udp}", &self.network.datagrams().to_string());
         if let Some(cage) = cage
             && word.contains('{')
         {
@@ -240,7 +242,7 @@ impl EgressArena {
         word
     }
 
-    /// Lets the caller take these steps inside a cage, and returns what it heard.
+    /// Runs the client with these steps inside a cage, and returns its output.
     pub(super) async fn run_client<S: AsRef<str>>(
         &self,
         cage: &ArenaCage,
@@ -249,24 +251,24 @@ impl EgressArena {
         let words = words.iter().map(|word| self.expand_placeholders(Some(cage), word.as_ref()));
         let exec = ExecRequest::new(std::iter::once(self.caller().display().to_string()).chain(words), CLIENT_TIMEOUT);
         let output = capture(&*cage.sandbox, &exec, OUTPUT_CAP).await.map_err(suite_error)?;
-        let told = format!("{}{}", output.stdout_text(), output.stderr_text());
-        Ok(told.trim_end().trim_end_matches(attack_client::SCRIPT_SEPARATOR).to_owned())
+        let reply = format!("{}{}", output.stdout_text(), output.stderr_text());
+        Ok(reply.trim_end().trim_end_matches(attack_client::SCRIPT_SEPARATOR).to_owned())
     }
 
-    /// The same, and returns what happened in the world meanwhile, too.
+    /// Runs the client in a cage, and also returns what happened in the fake network meanwhile.
     pub(super) async fn run_attack<S: AsRef<str>>(
         &self,
         cage: &ArenaCage,
         words: &[S],
     ) -> Result<(String, NetworkTrace), AttackVerdict> {
-        self.world.take_trace();
-        let told = self.run_client(cage, words).await?;
-        // What was begun must not be missed because it takes a moment.
+        self.network.take_trace();
+        let reply = self.run_client(cage, words).await?;
+        // Traffic that has started may take a moment to arrive.
         tokio::time::sleep(Duration::from_millis(15)).await;
-        Ok((told, self.world.take_trace()))
+        Ok((reply, self.network.take_trace()))
     }
 
-    /// Lets the caller take the first steps, does something meanwhile, and lets it take the others then.
+    /// Runs the client's first steps, then calls a function, then lets the client continue with the other steps.
     pub(super) async fn run_interrupted(
         &self,
         cage: &ArenaCage,
@@ -284,21 +286,21 @@ impl EgressArena {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             meanwhile().await;
-            // Time for whatever has to be cut.
+            // Time for connections to be closed.
             tokio::time::sleep(Duration::from_millis(50)).await;
             cage.sandbox.write(go.as_ref(), b"", None).await.map_err(suite_error)
         };
-        let (told, marked) = tokio::join!(self.run_attack(cage, &words), during);
+        let (reply, marked) = tokio::join!(self.run_attack(cage, &words), during);
         marked?;
-        told
+        reply
     }
 
-    /// Lets the caller take these steps on the host.
+    /// Runs the client with these steps on the host.
     pub(super) async fn run_on_host<S: AsRef<str>>(
         &self,
         words: &[S],
     ) -> Result<(String, NetworkTrace), AttackVerdict> {
-        self.world.take_trace();
+        self.network.take_trace();
         let mut command = tokio::process::Command::new(self.caller());
         command
             .args(words.iter().map(|word| self.expand_placeholders(None, word.as_ref())))
@@ -307,10 +309,10 @@ impl EgressArena {
         let output =
             tokio::time::timeout(CLIENT_TIMEOUT, command.output()).await.map_err(suite_error)?.map_err(suite_error)?;
         tokio::time::sleep(Duration::from_millis(15)).await;
-        Ok((String::from_utf8_lossy(&output.stdout).into_owned(), self.world.take_trace()))
+        Ok((String::from_utf8_lossy(&output.stdout).into_owned(), self.network.take_trace()))
     }
 
-    /// Returns whether a control was shown to work before.
+    /// Returns whether a control has already passed.
     pub(super) fn has_passed_control(&self, key: &str) -> bool {
         lock(&self.passed_controls).get(key).copied().unwrap_or(false)
     }
@@ -319,29 +321,29 @@ impl EgressArena {
         lock(&self.passed_controls).insert(key, true);
     }
 
-    /// Removes everything the suite has made.
+    /// Removes everything the suite has created.
     pub(super) async fn close(self) {
         let cages = std::mem::take(&mut *self.cages.lock().await);
         for cage in cages.into_values() {
-            // The folder goes in any case, and what is left running dies with this process.
+            // The folder is removed in any case, and what still runs dies with this process.
             let _ = cage.sandbox.destroy().await;
         }
     }
 }
 
-/// A book with more room than any case needs.
+/// Returns a ledger with more than any case needs.
 pub(super) fn ample_ledger() -> Ledger {
     Ledger::new(LedgerCaps { cost: Some(MicroUsd(1_000_000_000)), tokens: None }, MicroUsd::ZERO, 0)
 }
 
-/// Makes a text that stands nowhere else.
+/// Returns a text that occurs nowhere else.
 fn canary() -> Result<String, AttackVerdict> {
     let mut random = [0; 24];
     getrandom::fill(&mut random).map_err(suite_error)?;
     Ok(format!("CANARY{}", ralph_core::hash::sha256(&random).get(..40).unwrap_or_default()))
 }
 
-/// The model that is lent: a dollar for a million tokens, so that a micro-dollar is a token.
+/// Returns the granted model: a dollar for a million tokens, so that a token costs a micro-dollar.
 fn profile() -> PinnedProfile {
     PinnedProfile {
         name: "main".to_owned(),

@@ -1,9 +1,10 @@
-//! The payload of attacks on the way out: a client that says anything to anybody, byte by byte.
+//! The payload of attacks on the egress proxy: a client that sends arbitrary bytes to any address.
 //!
-//! It is this very program under another name, so that the suite needs no interpreter inside a sandbox. It has no rights
-//! of its own, and believes every certificate unless it is told whom to believe: an attacker would.
+//! It is this same program under another name, so that the suite needs no interpreter inside a sandbox. It has no
+//! privileges, and trusts every certificate unless it is given a list, as an attacker would.
 //!
-//! Each word is a step: where to connect to, what to say, what to listen for. The first step that fails ends it.
+//! Each argument is a step: where to connect, what to send, what to wait for. The first step that fails ends the
+//! script.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
@@ -15,18 +16,18 @@ use super::client_codec::{dns_answer_summary, dns_query, is_complete_answer, pri
 use super::client_socket::{ClientSocket, connect_tls};
 use super::leak_search;
 
-/// The name the caller is started under.
+/// The name under which the client is started.
 pub(super) const PROGRAM_NAME: &str = "ralph-caller";
 
-/// Stands between scripts that have nothing to do with one another, and between what was heard in each.
+/// Separates independent scripts, and their outputs.
 pub(super) const SCRIPT_SEPARATOR: &str = "--next--";
 
 const PROXY_ADDRESS: &str = "127.0.0.1:3128";
 const IO_TIMEOUT: Duration = Duration::from_secs(4);
-/// The most that is heard at once.
+/// The most bytes read at once.
 const READ_CAP: usize = 1 << 20;
 
-/// Becomes the caller, if this process was started as one. To be called early in `main`, before any thread.
+/// Runs the client if this process was started as one. Must be called early in `main`, before any thread starts.
 pub fn run_if_client() -> Option<ExitCode> {
     let mut words = std::env::args_os();
     let own = words.next()?;
@@ -34,36 +35,36 @@ pub fn run_if_client() -> Option<ExitCode> {
         return None;
     }
     let words: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
-    // Whoever asked may be gone, and then nobody wants the answer.
+    // The process that started the client may be gone; then the output is not needed.
     for script in words.split(|word| word == SCRIPT_SEPARATOR) {
         let _ = writeln!(io::stdout(), "{}{SCRIPT_SEPARATOR}", run_script(script));
     }
     Some(ExitCode::SUCCESS)
 }
 
-/// Takes every step and returns what was heard on the way.
+/// Runs every step and returns the output.
 fn run_script(words: &[String]) -> String {
     if let Some((first, rest)) = words.split_first()
         && let Some(many) = first.strip_prefix("many:").and_then(|many| many.parse::<usize>().ok())
     {
         return run_many(many, rest);
     }
-    let mut caller = AttackClient::default();
+    let mut client = AttackClient::default();
     for word in words {
-        match caller.step(word) {
+        match client.step(word) {
             Ok(true) => (),
-            Ok(false) => return caller.output,
+            Ok(false) => return client.output,
             Err(error) => {
-                caller.note(&format!("failed at {}: {error}", printable(word.as_bytes())));
-                return caller.output;
+                client.note(&format!("failed at {}: {error}", printable(word.as_bytes())));
+                return client.output;
             }
         }
     }
-    caller.note("done");
-    caller.output
+    client.note("done");
+    client.output
 }
 
-/// Takes the same steps many times at the same moment.
+/// Runs the same steps in many threads at once.
 fn run_many(many: usize, words: &[String]) -> String {
     let running: Vec<_> = (0..many.min(512))
         .map(|_| {
@@ -77,7 +78,7 @@ fn run_many(many: usize, words: &[String]) -> String {
 #[derive(Debug, Default)]
 struct AttackClient {
     socket: Option<ClientSocket>,
-    /// Connections that are kept open and silent.
+    /// Idle connections that are kept open.
     held_connections: Vec<TcpStream>,
     output: String,
 }
@@ -88,7 +89,7 @@ impl AttackClient {
         self.output.push('\n');
     }
 
-    /// Takes one step; false ends the script without being a failure.
+    /// Runs one step; `false` ends the script without a failure.
     fn step(&mut self, word: &str) -> io::Result<bool> {
         let (verb, rest) = word.split_once(':').unwrap_or((word, ""));
         match verb {
@@ -123,17 +124,17 @@ impl AttackClient {
                 };
                 return self.socks(1, &address, &to.port().to_string());
             }
-            // To be listened for, and to send datagrams.
+            // To bind a port, and to send datagrams.
             "socksbind" => return self.socks(2, &[1, 0, 0, 0, 0], rest),
             "socksudp" => return self.socks(3, &[1, 0, 0, 0, 0], rest),
             "tls" => {
                 let mut parts = rest.split(',');
-                let (name, believed) = (parts.next().unwrap_or(""), parts.next());
+                let (name, trusted) = (parts.next().unwrap_or(""), parts.next());
                 let later = parts.next().and_then(|later| later.parse().ok()).unwrap_or(0);
                 let Some(ClientSocket::Plain(stream)) = self.socket.take() else {
                     return Err(ErrorKind::NotConnected.into());
                 };
-                let (socket, certificate) = connect_tls(stream, name, believed, later)?;
+                let (socket, certificate) = connect_tls(stream, name, trusted, later)?;
                 self.note(&format!("certificate {certificate}"));
                 self.socket = Some(socket);
             }
@@ -144,8 +145,8 @@ impl AttackClient {
                 self.write_repeated(many, &unescape(text))?;
             }
             "hear" => {
-                let heard = self.read_answer()?;
-                self.note(&format!("heard {}", printable(&heard)));
+                let answer = self.read_answer()?;
+                self.note(&format!("heard {}", printable(&answer)));
             }
             "ask" => {
                 let (kind, name) = rest.split_once(':').ok_or(ErrorKind::InvalidInput)?;
@@ -159,7 +160,7 @@ impl AttackClient {
             "mark" => std::fs::write(rest, "")?,
             "wait" => wait_for_file(Path::new(rest))?,
             "search" => self.output.push_str(&leak_search::search_everywhere(&unescape(rest))),
-            _ => return Err(io::Error::other("this step means nothing")),
+            _ => return Err(io::Error::other("unknown step")),
         }
         Ok(true)
     }
@@ -168,7 +169,7 @@ impl AttackClient {
         self.socket.as_mut().ok_or_else(|| ErrorKind::NotConnected.into())
     }
 
-    /// Asks the door for a tunnel, in the words of HTTP.
+    /// Requests a tunnel from the listener with HTTP `CONNECT`.
     fn tunnel(&mut self, authority: &str) -> io::Result<bool> {
         let mut stream = dial(PROXY_ADDRESS)?;
         let authority = unescape(authority);
@@ -187,7 +188,7 @@ impl AttackClient {
         Ok(false)
     }
 
-    /// Asks the door for something in the words of SOCKS.
+    /// Sends a SOCKS request to the listener.
     fn socks(&mut self, command: u8, address: &[u8], port: &str) -> io::Result<bool> {
         let port: u16 = port.parse().map_err(io::Error::other)?;
         let mut stream = dial(PROXY_ADDRESS)?;
@@ -202,14 +203,14 @@ impl AttackClient {
         Ok(answer[1] == 0)
     }
 
-    /// Says something over and over, until all is said or nobody takes it any more.
+    /// Sends a text repeatedly, until all of it is sent or the peer stops reading.
     fn write_repeated(&mut self, many: usize, text: &[u8]) -> io::Result<()> {
         let block = text.repeat((1 << 14) / text.len().max(1) + 1);
         let mut left = many.saturating_mul(text.len());
         while left > 0 {
             let piece = block.get(..left.min(block.len())).unwrap_or_default();
             if let Err(error) = self.socket()?.write(piece) {
-                self.note(&format!("cut: {error}, {left} bytes unsaid"));
+                self.note(&format!("cut: {error}, {left} bytes not sent"));
                 return Ok(());
             }
             left -= piece.len();
@@ -217,27 +218,27 @@ impl AttackClient {
         Ok(())
     }
 
-    /// Listens until the other side is done, an answer is whole, or nothing comes any more.
+    /// Reads until the peer closes, an answer is complete, or nothing more arrives.
     fn read_answer(&mut self) -> io::Result<Vec<u8>> {
         let socket = self.socket()?;
-        let mut heard = Vec::new();
+        let mut answer = Vec::new();
         let mut room = [0; 4096];
-        while heard.len() < READ_CAP && !is_complete_answer(&heard) {
+        while answer.len() < READ_CAP && !is_complete_answer(&answer) {
             match socket.read(&mut room) {
                 Ok(0) => break,
-                Ok(got) => heard.extend_from_slice(room.get(..got).unwrap_or_default()),
-                // A connection that is cut says as much as one that is closed.
-                Err(error) if heard.is_empty() && error.kind() != ErrorKind::UnexpectedEof => return Err(error),
+                Ok(got) => answer.extend_from_slice(room.get(..got).unwrap_or_default()),
+                // A broken connection counts like a closed one.
+                Err(error) if answer.is_empty() && error.kind() != ErrorKind::UnexpectedEof => return Err(error),
                 Err(_) => break,
             }
             if matches!(socket, ClientSocket::Datagram(..)) {
                 break;
             }
         }
-        Ok(heard)
+        Ok(answer)
     }
 
-    /// Sends a message to a name server, and notes what it answers.
+    /// Sends a message to a name server, and notes its answer.
     fn query_dns(&mut self, message: &[u8]) -> io::Result<()> {
         let length = u16::try_from(message.len()).map_err(io::Error::other)?;
         let stream = !matches!(self.socket()?, ClientSocket::Datagram(..));
@@ -252,7 +253,7 @@ impl AttackClient {
         Ok(())
     }
 
-    /// Opens connections to the door, says something on each, and keeps those that are answered well.
+    /// Opens connections to the listener, sends a request on each, and keeps those that get a good answer.
     fn hold_connections(&mut self, many: usize) {
         let mut refused = 0;
         for _ in 0..many {
@@ -280,7 +281,7 @@ fn dial(to: &str) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Makes the socket that a ping without rights needs.
+/// Opens the socket that an unprivileged ping needs.
 fn ping() -> String {
     use rustix::net::{AddressFamily, SocketType, ipproto, socket};
     match socket(AddressFamily::INET, SocketType::DGRAM, Some(ipproto::ICMP)) {
@@ -289,7 +290,7 @@ fn ping() -> String {
     }
 }
 
-/// Waits for a file, by which the host says that it is time.
+/// Waits for a file that the host creates as a signal.
 fn wait_for_file(file: &Path) -> io::Result<()> {
     let until = Instant::now() + Duration::from_secs(10);
     while !file.exists() {

@@ -1,4 +1,5 @@
-//! One attack on the way out: what is said, what must not happen, and where the same words must work.
+//! Describes one attack on the egress proxy: what the client does, what must not happen, and where the same steps
+//! must work.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,12 +14,12 @@ use crate::report::AttackVerdict;
 /// One attack on the egress proxy.
 pub type EgressCase = AttackCase<EgressPayload>;
 
-/// What is tried.
+/// The attack itself.
 #[derive(Debug, Clone, Copy)]
 pub struct EgressPayload(pub(super) EgressAttack);
 
 impl AttackPayload for EgressPayload {
-    /// The proxy stands in front of these attacks, whatever the cage is made of.
+    /// The proxy has to stop these attacks, whatever mechanisms the cage has.
     fn walls(&self) -> &'static [IsolationMechanism] {
         &[]
     }
@@ -27,32 +28,32 @@ impl AttackPayload for EgressPayload {
 /// What is tried.
 #[derive(Clone, Copy)]
 pub(super) enum EgressAttack {
-    /// Words for the caller, under these rules.
+    /// Steps for the attacking client, under this policy.
     Script { rules: PolicyPreset, words: &'static [&'static str], want: ExpectedEffect, control: EgressControl },
-    /// Something with more than one step, which brings its own control.
+    /// An attack in several steps, with its own control.
     Custom(EgressCaseFn),
 }
 
-/// What must come of an attack.
+/// The required result of an attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ExpectedEffect {
-    /// Nothing at all happens in the world, and the caller is told one of these (divided by `|`): a refusal by whoever
-    /// should refuse, and not a failure on the way there.
+    /// Nothing at all happens in the fake network, and the client's output contains one of these (separated by `|`):
+    /// a refusal by the component that should refuse, not a failure before it.
     NoTraffic(&'static str),
-    /// No recorder hears a word; asking for the name and dialling it were allowed.
+    /// No recorder receives a message; resolving and dialling the name is allowed.
     NoMessage(&'static str),
 }
 
-/// Where words must work.
+/// Where the steps must work.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum EgressControl {
-    /// The same words reach a recorder under these rules.
+    /// The same steps reach a recorder under this policy.
     Same(PolicyPreset),
-    /// Other words do.
+    /// Other steps reach a recorder under this policy.
     Other(PolicyPreset, &'static [&'static str]),
-    /// Other words are answered by this under these rules.
+    /// Other steps get this answer under this policy.
     Says(PolicyPreset, &'static [&'static str], &'static str),
-    /// These words reach a recorder on the host itself.
+    /// These steps reach a recorder from the host itself.
     Host(&'static [&'static str]),
 }
 
@@ -69,7 +70,7 @@ impl fmt::Debug for EgressAttack {
 }
 
 impl EgressCase {
-    /// Words under the strict rules that must come to nothing.
+    /// Creates an attack that must cause no traffic under the strict policy.
     pub(super) const fn blocked(
         id: &'static str,
         name: &'static str,
@@ -89,7 +90,7 @@ impl EgressCase {
         }
     }
 
-    /// The same under other rules.
+    /// Uses another policy.
     pub(super) const fn under(self, rules: PolicyPreset) -> Self {
         match self.payload.0 {
             EgressAttack::Script { words, want, control, .. } => {
@@ -99,7 +100,7 @@ impl EgressCase {
         }
     }
 
-    /// The same where names may be asked for and dialled, but nothing may be said.
+    /// Allows names to be resolved and dialled, but no message to be sent.
     pub(super) const fn silent(self) -> Self {
         match self.payload.0 {
             EgressAttack::Script { rules, words, want: ExpectedEffect::NoTraffic(says), control } => Self {
@@ -120,17 +121,17 @@ impl EgressCase {
     }
 }
 
-/// Stops a case whose control does not work.
+/// Fails a case whose control does not work.
 pub(super) fn require_control(what: impl fmt::Display, works: bool) -> Result<(), AttackVerdict> {
     if works { Ok(()) } else { Err(AttackVerdict::Invalid(shortened(&format!("the control does not work: {what}")))) }
 }
 
-/// Judges an attack whose control has worked.
-#[expect(clippy::unnecessary_wraps, reason = "it is what a case ends with")]
+/// Returns the verdict on an attack whose control has worked.
+#[expect(clippy::unnecessary_wraps, reason = "every case ends with this call")]
 pub(super) fn case_verdict(escaped: bool, how: impl fmt::Display) -> Result<AttackVerdict, AttackVerdict> {
     Ok(if escaped { AttackVerdict::Escaped(shortened(&how.to_string())) } else { AttackVerdict::Held })
 }
 
-pub(super) fn shortened(told: &str) -> String {
-    ralph_core::text::head(told.trim(), 300).to_string()
+pub(super) fn shortened(text: &str) -> String {
+    ralph_core::text::head(text.trim(), 300).to_string()
 }

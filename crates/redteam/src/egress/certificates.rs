@@ -1,4 +1,4 @@
-//! A private authority for the servers of the suite's world, and certificates that nobody should believe.
+//! A private certificate authority for the servers of the fake network, and certificates that must not be trusted.
 
 use std::io;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
-/// The names that the way out itself speaks TLS to; other callers believe everybody.
+/// The names to which the proxy itself speaks TLS; other clients trust every certificate.
 const NAMES: [&str; 6] = ["api.test", "git.test", "model.test", "look.test", "rebind-api.test", "allowed.test"];
 
 /// What is wrong with a server's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CertificateFault {
     Expired,
-    /// Signed by an authority that nobody knows.
+    /// Signed by an unknown authority.
     UnknownAuthority,
     /// For another name.
     WrongName,
 }
 
-/// Whoever signs for the servers of the world.
+/// The certificate authority of the fake network.
 pub(super) struct TestCertificates {
     known: CertifiedIssuer<'static, KeyPair>,
     unknown: CertifiedIssuer<'static, KeyPair>,
@@ -35,7 +35,7 @@ impl TestCertificates {
         Ok(Self { known: new_authority()?, unknown: new_authority()?, provider })
     }
 
-    /// Returns a client that believes the authority and nobody else.
+    /// Returns a client that trusts only this authority.
     pub(super) fn client(&self) -> io::Result<Arc<ClientConfig>> {
         let mut roots = RootCertStore::empty();
         roots.add(self.known.der().clone()).map_err(io::Error::other)?;
@@ -47,7 +47,7 @@ impl TestCertificates {
         Ok(Arc::new(config))
     }
 
-    /// Returns a server for every name of the world, or for one whose certificate has a fault.
+    /// Returns a server for every name of the fake network, or for one whose certificate has a fault.
     pub(super) fn server(&self, fault: Option<(&str, CertificateFault)>) -> io::Result<TlsAcceptor> {
         let names = match fault {
             Some((_, CertificateFault::WrongName)) => vec!["elsewhere.test".to_owned()],
@@ -80,7 +80,7 @@ fn new_authority() -> io::Result<CertifiedIssuer<'static, KeyPair>> {
     let mut params = CertificateParams::new(Vec::<String>::new()).map_err(io::Error::other)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params.distinguished_name.push(DnType::CommonName, "ralph redteam world");
+    params.distinguished_name.push(DnType::CommonName, "ralph redteam network");
     let key = KeyPair::generate().map_err(io::Error::other)?;
     CertifiedIssuer::self_signed(params, key).map_err(io::Error::other)
 }

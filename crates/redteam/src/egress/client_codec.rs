@@ -1,6 +1,6 @@
-//! The caller's words: bytes written as text, questions for names, and answers made short.
+//! Encodes and decodes for the attacking client: escaped bytes, DNS queries, and short forms of answers.
 
-/// Reads a text in which `\r`, `\n`, `\t`, `\\` and `\xHH` stand for bytes.
+/// Decodes a text in which `\r`, `\n`, `\t`, `\\` and `\xHH` stand for bytes.
 pub(super) fn unescape(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -25,7 +25,7 @@ pub(super) fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// Writes bytes so that [`unescaped`] reads them, as one line.
+/// Encodes bytes in one line, so that [`unescape`] decodes them.
 pub(super) fn escape(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     let mut out = String::with_capacity(bytes.len() * 4);
@@ -36,15 +36,15 @@ pub(super) fn escape(bytes: &[u8]) -> String {
     out
 }
 
-/// Writes bytes as one line that a person can read.
+/// Formats bytes as one readable line.
 pub(super) fn printable(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
-/// Says whether bytes are a whole answer.
+/// Returns whether bytes are a complete answer.
 pub(super) fn is_complete_answer(bytes: &[u8]) -> bool {
     if !bytes.starts_with(b"HTTP/1.") {
-        // All that a recorder says to what is no request.
+        // The whole answer of a recorder to anything but a request.
         return bytes == b"heard";
     }
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
@@ -62,7 +62,7 @@ pub(super) fn is_complete_answer(bytes: &[u8]) -> bool {
     length.is_some_and(|length| body.len() >= length)
 }
 
-/// Writes a question about a name, as resolvers do. Dots divide labels, whatever the labels hold.
+/// Encodes a DNS query, as resolvers do. Dots separate labels, whatever the labels contain.
 pub(super) fn dns_query(kind: u16, name: &[u8]) -> Vec<u8> {
     let mut message = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.split(|byte| *byte == b'.').filter(|label| !label.is_empty()) {
@@ -75,7 +75,7 @@ pub(super) fn dns_query(kind: u16, name: &[u8]) -> Vec<u8> {
     message
 }
 
-/// Tells the answer of a name server in a line: its code, how many answers, and how long it is.
+/// Summarises the answer of a name server in a line: its code, the number of answers, and its length.
 pub(super) fn dns_answer_summary(answer: &[u8]) -> String {
     match answer {
         [_, _, _, flags, _, _, _, answers, ..] => {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_as_text() {
+    fn bytes_are_escaped() {
         for (text, want) in
             [(r"a\r\n\t\\b", &b"a\r\n\t\\b"[..]), (r"\x00\xff", &[0, 255]), (r"\x0", &[0]), (r"\", &[]), (r"\q", b"q")]
         {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_answers() {
+    fn complete_answers_are_recognised() {
         for (text, want) in [
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", true),
             ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok", false),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_and_answers() {
+    fn dns_queries_and_answers() {
         let asked = dns_query(1, b"x.io");
         assert_eq!(asked.get(12..), Some(&b"\x01x\x02io\0\0\x01\0\x01"[..]));
         assert_eq!(dns_answer_summary(&[0, 0, 0x81, 0x83, 0, 1, 0, 0, 0, 0, 0, 0]), "code 3 answers 0");
@@ -133,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn there_and_back(bytes in proptest::collection::vec(any::<u8>(), 0..60), text in "\\PC{0,40}") {
+        fn escaping_round_trips(bytes in proptest::collection::vec(any::<u8>(), 0..60), text in "\\PC{0,40}") {
             prop_assert_eq!(unescape(&escape(&bytes)), bytes.clone());
             unescape(&text);
             is_complete_answer(&bytes);

@@ -1,4 +1,4 @@
-//! What the caller speaks over: plain, behind TLS, or in datagrams.
+//! The connection of the attacking client: plain, TLS, or datagrams.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -16,7 +16,7 @@ use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStor
 pub(super) enum ClientSocket {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
-    /// To this address; whoever answers is heard.
+    /// Sends to this address; accepts answers from any address.
     Datagram(UdpSocket, SocketAddr),
 }
 
@@ -41,12 +41,12 @@ impl ClientSocket {
     }
 }
 
-/// Speaks TLS to a name, believing only whom a file names, or everybody; `later` is how many seconds from now it
-/// pretends to be. Returns who answered, too.
+/// Starts TLS to a name, trusting only the certificates in a file, or every certificate; `later` is the number of
+/// seconds by which the clock is set forward. Also returns the server's certificate.
 pub(super) fn connect_tls(
     mut stream: TcpStream,
     name: &str,
-    believed: Option<&str>,
+    trusted: Option<&str>,
     later: u64,
 ) -> io::Result<(ClientSocket, String)> {
     let provider = Arc::new(aws_lc_rs::default_provider());
@@ -54,11 +54,11 @@ pub(super) fn connect_tls(
         ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(SkewedClock(Duration::from_secs(later))))
             .with_safe_default_protocol_versions()
             .map_err(io::Error::other)?;
-    let mut config = match believed {
+    let mut config = match trusted {
         Some(file) => {
             let mut roots = RootCertStore::empty();
             for certificate in CertificateDer::pem_file_iter(file).map_err(io::Error::other)? {
-                // One that cannot be read is one that is not believed.
+                // A certificate that cannot be parsed is not trusted.
                 let _ = roots.add(certificate.map_err(io::Error::other)?);
             }
             builder.with_root_certificates(roots).with_no_client_auth()
@@ -68,7 +68,7 @@ pub(super) fn connect_tls(
             .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
             .with_no_client_auth(),
     };
-    // `-` names nobody.
+    // `-` means no SNI.
     config.enable_sni = name != "-";
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let named = if name == "-" { "nobody.test" } else { name };
@@ -81,7 +81,7 @@ pub(super) fn connect_tls(
     Ok((ClientSocket::Tls(Box::new(StreamOwned::new(tls, stream))), shown.unwrap_or_default()))
 }
 
-/// A clock that goes before.
+/// A clock that is set forward.
 #[derive(Debug)]
 struct SkewedClock(Duration);
 
@@ -92,7 +92,7 @@ impl TimeProvider for SkewedClock {
     }
 }
 
-/// Believes everybody, as an attacker does.
+/// Trusts every certificate, as an attacker does.
 #[derive(Debug)]
 struct AcceptAnyCertificate(Arc<CryptoProvider>);
 

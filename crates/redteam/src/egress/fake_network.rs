@@ -1,5 +1,5 @@
-//! The world outside, as the suite makes it: names that lead to recorders on this machine's loopback, and nothing that
-//! leads anywhere else. Whatever the way out asks of it or dials is written down before it is answered.
+//! Fakes the network outside: names that resolve to recorders on this machine's loopback, and nothing else. Every
+//! query and dial of the proxy is recorded before it is answered.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,17 +15,17 @@ use tokio_util::task::AbortOnDropHandle;
 use super::certificates::{CertificateFault, TestCertificates};
 use super::recorder;
 
-/// Where every name leads that has no other address. It is somebody's, and nobody there ever hears of it.
+/// The address of every name that has no other one. It is a real address, but nothing is ever sent to it.
 pub(super) const PUBLIC_ADDRESS: Ipv4Addr = Ipv4Addr::new(93, 184, 215, 14);
 
-/// Names whose servers cannot be believed, each at an address of its own.
+/// Names whose servers have untrusted certificates, each at its own address.
 const BAD_CERTIFICATE_HOSTS: [(&str, Ipv4Addr, CertificateFault); 3] = [
     ("expired.test", Ipv4Addr::new(93, 184, 215, 21), CertificateFault::Expired),
     ("stranger.test", Ipv4Addr::new(93, 184, 215, 22), CertificateFault::UnknownAuthority),
     ("misnamed.test", Ipv4Addr::new(93, 184, 215, 23), CertificateFault::WrongName),
 ];
 
-/// Names that lead inside.
+/// Names that resolve to internal addresses.
 const INTERNAL_HOSTS: [(&str, &str); 14] = [
     ("private.test", "10.0.0.5"),
     ("home.test", "192.168.1.1"),
@@ -43,28 +43,28 @@ const INTERNAL_HOSTS: [(&str, &str); 14] = [
     ("nobody.test", "0.0.0.0"),
 ];
 
-/// The world, and what happened in it.
+/// The fake network, and what happened in it.
 #[derive(Debug)]
 pub(super) struct FakeNetwork {
     tls: Arc<ClientConfig>,
-    /// The recorder for plain text, the one for TLS, and those that cannot be believed.
+    /// The recorders for plain text and for TLS, and those with untrusted certificates.
     plain: SocketAddr,
     secure: SocketAddr,
     datagrams: SocketAddr,
     faulty: HashMap<IpAddr, SocketAddr>,
-    /// Names with answers of a case's own: each question takes the next, and the last one stays.
+    /// Names with answers set by a case: each query takes the next one, and the last one stays.
     dns_answers: Mutex<HashMap<String, Vec<Vec<IpAddr>>>>,
     trace: Arc<Mutex<NetworkTrace>>,
     _running: Vec<AbortOnDropHandle<()>>,
 }
 
-/// What happened in the world.
+/// What happened in the fake network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NetworkTrace {
-    /// Names that were asked for.
+    /// Names that were resolved.
     pub(super) queries: Vec<String>,
     pub(super) dials: Vec<SocketAddr>,
-    /// What the recorders heard, message by message, with the name their caller asked for by TLS.
+    /// The messages that the recorders received, each with the SNI of its client.
     pub(super) messages: Vec<RecordedMessage>,
 }
 
@@ -79,14 +79,15 @@ impl NetworkTrace {
         *self == Self::default()
     }
 
-    /// Says in a line what happened, for a person.
+    /// Summarises what happened in one line for a person.
     pub(super) fn summary(&self) -> String {
-        let heard: Vec<&str> = self.messages.iter().map(|heard| heard.text.lines().next().unwrap_or("")).collect();
-        format!("asked for {:?}, dialled {:?}, heard {heard:?}", self.queries, self.dials)
+        let messages: Vec<&str> =
+            self.messages.iter().map(|message| message.text.lines().next().unwrap_or("")).collect();
+        format!("resolved {:?}, dialled {:?}, received {messages:?}", self.queries, self.dials)
     }
 
     pub(super) fn received(&self, text: &str) -> bool {
-        self.messages.iter().any(|heard| heard.text.contains(text))
+        self.messages.iter().any(|message| message.text.contains(text))
     }
 }
 
@@ -110,38 +111,29 @@ impl FakeNetwork {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let datagrams = socket.local_addr()?;
         running.push(AbortOnDropHandle::new(tokio::spawn(recorder::record_datagrams(socket, Arc::clone(&happened)))));
-        let (tls, told) = (certificates.client()?, Mutex::default());
-        Ok(Arc::new(Self {
-            tls,
-            plain,
-            secure,
-            datagrams,
-            faulty,
-            dns_answers: told,
-            trace: happened,
-            _running: running,
-        }))
+        let (tls, dns_answers) = (certificates.client()?, Mutex::default());
+        Ok(Arc::new(Self { tls, plain, secure, datagrams, faulty, dns_answers, trace: happened, _running: running }))
     }
 
-    /// Returns where the recorder for plain text listens on the host.
+    /// Returns the address of the recorder for plain text on the host.
     pub(super) fn plain(&self) -> SocketAddr {
         self.plain
     }
 
-    /// Returns where the recorder for datagrams listens on the host.
+    /// Returns the address of the recorder for datagrams on the host.
     pub(super) fn datagrams(&self) -> SocketAddr {
         self.datagrams
     }
 
-    /// Returns what happened since this was last asked.
+    /// Returns what happened since the last call.
     pub(super) fn take_trace(&self) -> NetworkTrace {
         std::mem::take(&mut *lock(&self.trace))
     }
 
-    /// Gives a name the answers of a case, one for each question; the last one stays.
+    /// Sets the answers for a name, one for each query; the last one stays.
     pub(super) fn set_dns_answers(&self, name: &str, answers: &[&[&str]]) {
         let read = |answer: &&[&str]| answer.iter().filter_map(|address| address.parse().ok()).collect();
-        // The next is taken from the end.
+        // The next answer is taken from the end.
         let answers = answers.iter().rev().map(read).collect();
         lock(&self.dns_answers).insert(name.to_owned(), answers);
     }
@@ -175,7 +167,7 @@ impl EgressResolver for FakeNetwork {
     }
 }
 
-/// No code under these locks can panic.
+/// Locks a mutex. No code under these locks can panic.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! Looks through everything a process inside can see for a text that it is not told: the needle comes turned round, bit
-//! by bit, so that whoever looks is not what is found.
+//! Searches everything that a process inside can see for a text that it does not contain itself: the text is passed
+//! with all bits inverted, so that the search does not find itself.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -7,20 +7,20 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 const CHUNK: usize = 1 << 16;
-/// A file longer than this is not a hiding place that anybody filled in a minute.
+/// Larger files are skipped: nothing fills one in a minute to hide a text.
 const FILE_CAP: u64 = 64 << 20;
-/// Where anything could have been put. The host's own programs hold no secret of a run.
+/// Where a secret could be. The host's own programs contain no secret of a run.
 const SEARCH_DIRS: [&str; 9] =
     ["/workspace", "/home", "/exchange", "/tmp", "/run", "/etc", "/dev/shm", "/var", "/root"];
 
-/// Turns every bit of a text round.
+/// Inverts every bit of a text.
 pub(super) fn invert_bits(text: &[u8]) -> Vec<u8> {
     text.iter().map(|byte| !byte).collect()
 }
 
-/// Searches environments, words, memory and files, and tells every place as a line.
-pub(super) fn search_everywhere(turned: &[u8]) -> String {
-    let mut search = LeakSearch { inverted: turned, found: String::new(), looked: 0 };
+/// Searches environments, command lines, memory and files, and returns a line for every match.
+pub(super) fn search_everywhere(inverted: &[u8]) -> String {
+    let mut search = LeakSearch { inverted, found: String::new(), looked: 0 };
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let path = entry.path();
         if !entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()) {
@@ -64,7 +64,7 @@ impl LeakSearch<'_> {
     }
 
     fn file(&mut self, path: &Path) {
-        // What looks is a program that holds all the suite's own words.
+        // Skips the searching program, which contains the suite's own strings.
         if std::env::current_exe().is_ok_and(|own| own == path) {
             return;
         }
@@ -75,7 +75,7 @@ impl LeakSearch<'_> {
         }
     }
 
-    /// Reads the memory of a process, as far as it lets itself be read.
+    /// Searches the memory of a process, as far as it is readable.
     fn memory(&mut self, process: &Path) {
         let (Ok(maps), Ok(mut memory)) = (fs::read_to_string(process.join("maps")), File::open(process.join("mem")))
         else {
@@ -97,8 +97,8 @@ impl LeakSearch<'_> {
     }
 }
 
-/// Reads to the end and says whether the text was in it. The pieces overlap by as much as a text could be cut.
-fn stream_contains(turned: &[u8], from: &mut dyn io::Read) -> bool {
+/// Reads to the end and returns whether the text was found. The chunks overlap by the length of the text.
+fn stream_contains(inverted: &[u8], from: &mut dyn io::Read) -> bool {
     let mut room = vec![0; CHUNK];
     let mut kept = 0;
     loop {
@@ -107,21 +107,21 @@ fn stream_contains(turned: &[u8], from: &mut dyn io::Read) -> bool {
             Ok(got) => got,
         };
         let whole = room.get(..kept + got).unwrap_or_default();
-        if contains_inverted(whole, turned) {
+        if contains_inverted(whole, inverted) {
             return true;
         }
-        let start = whole.len().saturating_sub(turned.len());
+        let start = whole.len().saturating_sub(inverted.len());
         let end = whole.len();
         room.copy_within(start..end, 0);
         kept = end - start;
     }
 }
 
-fn contains_inverted(bytes: &[u8], turned: &[u8]) -> bool {
-    let Some(first) = turned.first() else { return false };
-    bytes
-        .windows(turned.len())
-        .any(|window| window.first() == Some(&!first) && window.iter().zip(turned).all(|(one, other)| *one == !*other))
+fn contains_inverted(bytes: &[u8], inverted: &[u8]) -> bool {
+    let Some(first) = inverted.first() else { return false };
+    bytes.windows(inverted.len()).any(|window| {
+        window.first() == Some(&!first) && window.iter().zip(inverted).all(|(one, other)| *one == !*other)
+    })
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_what_stands_across_two_pieces() {
+    fn finds_a_text_across_two_chunks() {
         let needle = invert_bits(b"the needle");
         for at in [0, 1, CHUNK - 5, CHUNK, 2 * CHUNK - 3] {
             let mut hay = vec![b'.'; 3 * CHUNK];

@@ -1,9 +1,9 @@
-//! The attacks on the way out of a sandbox: on its network, its names, its proxy and the credentials that are lent there.
+//! Attacks on the egress of a sandbox: its network, its names, its proxy and the granted credentials.
 //!
-//! They are made inside real cages whose doors are served by the real proxy, on terms the engine really lends. Outside
-//! there is a world of the suite's own that leads nowhere but to recorders on this machine's loopback. A refusal is worth
-//! what its counterpart shows: the words of every attack reach a recorder where the policy allows them, and a case whose
-//! words do not is *invalid*, never held. What needs no proxy to be refused is tested beside the cage.
+//! They run inside real cages whose listeners the real proxy serves, with grants made by the real engine. Outside
+//! there is a fake network that leads only to recorders on this machine's loopback. A refusal alone proves nothing:
+//! the steps of every attack reach a recorder where the policy allows them, and a case whose steps do not is
+//! *invalid*, never held. What can be refused without a proxy is tested with the cage.
 
 mod arena;
 mod attack_client;
@@ -18,7 +18,7 @@ mod policies;
 mod recorder;
 mod run;
 
-pub use arena::EgressTarget;
+pub use arena::EgressSuiteOptions;
 pub use attack_client::run_if_client as attack_client_entry;
 pub use case::{EgressCase, EgressPayload};
 pub use run::{cases, run, skip};

@@ -1,21 +1,21 @@
-//! The policies under which the attacks are made.
+//! The policies that the attacks run under.
 
 use ralph_core::policy::{BadRule, Policy, PolicyMode};
 
-/// Under which policy a cage stands.
+/// The policy of a cage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PolicyPreset {
-    /// A list of names that may be reached, and nothing else.
+    /// A list of allowed names, and nothing else.
     Strict,
-    /// Everything may be reached.
+    /// Everything is allowed.
     Open,
-    /// Everything but a few names.
+    /// Everything except a few names is allowed.
     Denying,
     /// This one rule.
     Listing(&'static str),
 }
 
-/// Names the list allows. Some of them lead inside, which must not help them.
+/// The names that the list allows. Some of them resolve to internal addresses, which must not help them.
 const ALLOWED: [&str; 20] = [
     "allowed.test",
     "other.test",

@@ -1,5 +1,5 @@
-//! The servers of the suite's world: they write down every message as it came, and give back what an attack on
-//! credentials could wish for.
+//! Runs the servers of the fake network: they record every message as it arrived, and echo what an attack on
+//! credentials could use.
 
 use std::fmt::Write as _;
 use std::io;
@@ -15,10 +15,10 @@ use tokio_rustls::TlsAcceptor;
 
 use super::fake_network::{NetworkTrace, RecordedMessage, lock};
 
-/// The longest message that is written down.
+/// The longest message that is recorded.
 const MESSAGE_CAP: usize = 1 << 20;
 
-/// Serves until the world ends.
+/// Serves connections until the task is aborted.
 pub(super) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, happened: Arc<Mutex<NetworkTrace>>) {
     let mut all = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
@@ -31,7 +31,7 @@ pub(super) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, happe
                         let name = stream.get_ref().1.server_name().map(str::to_owned);
                         record_connection(stream, name, &happened).await;
                     }
-                    // The certificate was not believed, or it was no TLS at all: a dial is written down already.
+                    // The client did not trust the certificate, or it was not TLS: the dial is already recorded.
                     Err(error) => tracing::debug!(%error, "no TLS at a recorder"),
                 },
             }
@@ -40,13 +40,13 @@ pub(super) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, happe
     }
 }
 
-/// Writes datagrams down until the world ends.
+/// Records datagrams until the task is aborted.
 pub(super) async fn record_datagrams(socket: UdpSocket, happened: Arc<Mutex<NetworkTrace>>) {
     let mut room = [0; 2048];
     while let Ok((got, from)) = socket.recv_from(&mut room).await {
         let text = String::from_utf8_lossy(room.get(..got).unwrap_or_default()).into_owned();
         lock(&happened).messages.push(RecordedMessage { name: None, text });
-        // Whoever is not there to hear it is not waited for.
+        // The sender may already be gone.
         socket.send_to(b"heard", from).await.ok();
     }
 }
@@ -67,7 +67,7 @@ async fn record_connection(
     }
 }
 
-/// Reads one request with its body, or whatever else comes.
+/// Reads one request with its body, or any other message.
 async fn read_message(stream: &mut (impl AsyncRead + Unpin), bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
     loop {
         if let Some(length) = message_length(bytes) {
@@ -75,14 +75,14 @@ async fn read_message(stream: &mut (impl AsyncRead + Unpin), bytes: &mut Vec<u8>
         }
         match stream.read_buf(bytes).await {
             Ok(1..) if bytes.len() < MESSAGE_CAP => (),
-            // What was begun is written down as well.
+            // An incomplete message is recorded as well.
             _ if !bytes.is_empty() => return Some(std::mem::take(bytes)),
             _ => return None,
         }
     }
 }
 
-/// Returns how long the message at the beginning is, if it is whole.
+/// Returns the length of the message at the beginning, if it is complete.
 fn message_length(bytes: &[u8]) -> Option<usize> {
     let request = bytes.first()?.is_ascii_uppercase() && bytes.get(..32).is_none_or(|start| start.contains(&b' '));
     if !request || bytes.starts_with(b"SSH-") {
@@ -99,7 +99,7 @@ fn message_length(bytes: &[u8]) -> Option<usize> {
     (bytes.len() >= whole).then_some(whole)
 }
 
-/// Returns the credential a request came with.
+/// Returns the credential in a request.
 fn credential(request: &str) -> &str {
     let value = request.lines().find_map(|line| {
         let (name, value) = line.split_once(": ")?;
@@ -108,7 +108,7 @@ fn credential(request: &str) -> &str {
     value.unwrap_or("none").trim_start_matches("Bearer ").trim_start_matches("Basic ")
 }
 
-/// Returns what a call grants its answer.
+/// Returns the output tokens that a call allows.
 pub(super) fn granted_tokens(request: &str) -> Option<u64> {
     let (_, rest) = request.split_once("\"max_tokens\":")?;
     rest.split([',', '}']).next()?.trim().parse().ok()
@@ -119,11 +119,11 @@ async fn write_answer(stream: &mut (impl AsyncWrite + Unpin), request: &str) -> 
     let secret = credential(request);
     let plain =
         |head: &str, body: &str| format!("HTTP/1.1 200 OK\r\n{head}Content-Length: {}\r\n\r\n{body}", body.len());
-    // A path says what is wished for, or a query where the path is given.
-    let wish = path.split_once('?').map_or(path, |(_, query)| query);
-    let text = match wish {
+    // The path selects the answer, or the query where the path is fixed.
+    let selector = path.split_once('?').map_or(path, |(_, query)| query);
+    let text = match selector {
         "/v1/messages" if request.starts_with("POST") => {
-            // Slow enough for others to come meanwhile; every token that is granted is used.
+            // Slow enough for parallel calls to arrive meanwhile; every granted token is used.
             tokio::time::sleep(Duration::from_millis(100)).await;
             let used = granted_tokens(request).unwrap_or(0);
             let body = format!(

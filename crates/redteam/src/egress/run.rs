@@ -1,8 +1,8 @@
-//! Runs the attacks on the way out one after the other and judges each.
+//! Runs the attacks on the egress proxy one after the other and decides the verdict of each.
 
 use std::time::Instant;
 
-use super::arena::{EgressArena, EgressTarget};
+use super::arena::{EgressArena, EgressSuiteOptions};
 use super::attack_client::SCRIPT_SEPARATOR;
 use super::case::{EgressAttack, EgressCase, EgressControl, ExpectedEffect, case_verdict, require_control, shortened};
 use super::cases::ALL;
@@ -10,15 +10,15 @@ use super::fake_network::NetworkTrace;
 use crate::case::{CASE_TIMEOUT, timeout_verdict};
 use crate::report::{AttackReport, AttackVerdict, RedteamReport};
 
-/// So many attacks are made in one go.
+/// The most attacks in one batch.
 const BATCH_SIZE: usize = 12;
 
-/// Returns every attack on the way out.
+/// Returns every attack on the egress proxy.
 pub fn cases() -> impl Iterator<Item = &'static EgressCase> {
     ALL.iter().copied().flatten()
 }
 
-/// Says why no case can be tried, for a backend whose doors cannot be served by a world of the suite's own.
+/// Skips all selected cases with a reason, for a backend whose listeners cannot be served by the fake network.
 pub fn skip(
     why: &str,
     only: Option<&str>,
@@ -30,9 +30,9 @@ pub fn skip(
     }
 }
 
-/// Runs the cases a choice means (all without one), telling each as soon as it is known.
+/// Runs the selected cases (all without a selection), and reports each as soon as it has ended.
 pub async fn run(
-    target: &EgressTarget,
+    target: &EgressSuiteOptions,
     only: Option<&str>,
     report: &mut RedteamReport,
     on_case: &mut (dyn FnMut(&AttackReport) + Send),
@@ -40,8 +40,8 @@ pub async fn run(
     if selected_cases(only).next().is_none() {
         return;
     }
-    let ground = match EgressArena::new(target).await {
-        Ok(ground) => ground,
+    let arena = match EgressArena::new(target).await {
+        Ok(arena) => arena,
         Err(why) => {
             for case in selected_cases(only) {
                 report_case(case, why.clone(), Instant::now(), report, on_case);
@@ -49,16 +49,16 @@ pub async fn run(
             return;
         }
     };
-    let meant: Vec<&EgressCase> = selected_cases(only).collect();
-    for cases in meant.chunk_by(|one, other| can_batch(one, other)).flat_map(|alike| alike.chunks(BATCH_SIZE)) {
+    let selected: Vec<&EgressCase> = selected_cases(only).collect();
+    for cases in selected.chunk_by(|one, other| can_batch(one, other)).flat_map(|alike| alike.chunks(BATCH_SIZE)) {
         let began = Instant::now();
-        let mut told = run_batch(&ground, cases).await;
-        // What each of them took is not known; all of them together did.
+        let mut outputs = run_batch(&arena, cases).await;
+        // Only the time of the whole batch is known, so it is divided evenly.
         let share = began.elapsed() / u32::try_from(cases.len()).unwrap_or(1);
-        told.reverse();
+        outputs.reverse();
         for case in cases {
             let began = Instant::now();
-            let attempt = run_case(&ground, case, told.pop());
+            let attempt = run_case(&arena, case, outputs.pop());
             let verdict = match tokio::time::timeout(CASE_TIMEOUT, attempt).await {
                 Ok(verdict) => verdict.unwrap_or_else(|verdict| verdict),
                 Err(_) => timeout_verdict(),
@@ -66,7 +66,7 @@ pub async fn run(
             report_case(case, verdict, began.checked_sub(share).unwrap_or(began), report, on_case);
         }
     }
-    ground.close().await;
+    arena.close().await;
 }
 
 fn selected_cases(only: Option<&str>) -> impl Iterator<Item = &'static EgressCase> {
@@ -80,12 +80,12 @@ fn report_case(
     report: &mut RedteamReport,
     on_case: &mut (dyn FnMut(&AttackReport) + Send),
 ) {
-    let told = case.report(verdict, began);
-    on_case(&told);
-    report.cases.push(told);
+    let case_report = case.report(verdict, began);
+    on_case(&case_report);
+    report.cases.push(case_report);
 }
 
-/// Says whether two attacks are made under the same rules, and must both come to nothing.
+/// Returns whether two attacks run under the same policy, and both must cause no traffic.
 fn can_batch(one: &EgressCase, other: &EgressCase) -> bool {
     let rules = |case: &EgressCase| match case.payload.0 {
         EgressAttack::Script { rules, want: ExpectedEffect::NoTraffic(_), .. } => Some(rules),
@@ -94,9 +94,9 @@ fn can_batch(one: &EgressCase, other: &EgressCase) -> bool {
     rules(one).is_some() && rules(one) == rules(other)
 }
 
-/// Makes attacks that must come to nothing one after the other in one go, and returns what each was told. Where
-/// anything at all happened in the world nothing is returned: each has to be made on its own.
-async fn run_batch(ground: &EgressArena, cases: &[&EgressCase]) -> Vec<String> {
+/// Runs attacks that must cause no traffic as one batch, and returns the client's output for each. Returns nothing if
+/// there was any traffic: then each attack has to run on its own.
+async fn run_batch(arena: &EgressArena, cases: &[&EgressCase]) -> Vec<String> {
     let (Some(EgressAttack::Script { rules, .. }), true) = (cases.first().map(|case| case.payload.0), cases.len() > 1)
     else {
         return Vec::new();
@@ -110,69 +110,70 @@ async fn run_batch(ground: &EgressArena, cases: &[&EgressCase]) -> Vec<String> {
     }
     words.pop();
     let all = async {
-        let cage = ground.shared_cage(rules).await?;
-        ground.run_attack(&cage, &words).await
+        let cage = arena.shared_cage(rules).await?;
+        arena.run_attack(&cage, &words).await
     };
     match tokio::time::timeout(CASE_TIMEOUT, all).await {
-        Ok(Ok((told, happened))) if happened.is_empty() => {
-            let told: Vec<String> = told.split(SCRIPT_SEPARATOR).map(str::to_owned).collect();
-            if told.len() == cases.len() { told } else { Vec::new() }
+        Ok(Ok((reply, happened))) if happened.is_empty() => {
+            let outputs: Vec<String> = reply.split(SCRIPT_SEPARATOR).map(str::to_owned).collect();
+            if outputs.len() == cases.len() { outputs } else { Vec::new() }
         }
         _ => Vec::new(),
     }
 }
 
-/// Makes an attack and judges it; `told` is what it was told when it was made with others and came to nothing.
+/// Runs an attack and decides its verdict; `output` is the client's output if the attack already ran in a batch
+/// without traffic.
 async fn run_case(
-    ground: &EgressArena,
+    arena: &EgressArena,
     case: &EgressCase,
-    told: Option<String>,
+    output: Option<String>,
 ) -> Result<AttackVerdict, AttackVerdict> {
     let (rules, words, want, proof) = match case.payload.0 {
-        EgressAttack::Custom(steps) => return steps(ground).await,
+        EgressAttack::Custom(steps) => return steps(arena).await,
         EgressAttack::Script { rules, words, want, control } => (rules, words, want, control),
     };
-    let (told, happened) = match told {
-        Some(told) => (told, NetworkTrace::default()),
-        None => ground.run_attack(&*ground.shared_cage(rules).await?, words).await?,
+    let (reply, happened) = match output {
+        Some(reply) => (reply, NetworkTrace::default()),
+        None => arena.run_attack(&*arena.shared_cage(rules).await?, words).await?,
     };
     let (escaped, says) = match want {
         ExpectedEffect::NoTraffic(says) => (!happened.is_empty(), says),
         ExpectedEffect::NoMessage(says) => (!happened.messages.is_empty(), says),
     };
     if escaped {
-        return case_verdict(true, format!("{} and was told {told}", happened.summary()));
+        return case_verdict(true, format!("{} and the client got {reply}", happened.summary()));
     }
-    if !says.split('|').any(|says| told.contains(says)) {
-        return Err(AttackVerdict::Invalid(format!("nobody said `{says}`: {}", shortened(&told))));
+    if !says.split('|').any(|says| reply.contains(says)) {
+        return Err(AttackVerdict::Invalid(format!("no component answered `{says}`: {}", shortened(&reply))));
     }
-    run_control(ground, words, proof).await?;
+    run_control(arena, words, proof).await?;
     case_verdict(false, "")
 }
 
-/// Shows that the attack would be seen if it worked.
-async fn run_control(ground: &EgressArena, words: &[&str], proof: EgressControl) -> Result<(), AttackVerdict> {
+/// Shows that the attack would be detected if it worked.
+async fn run_control(arena: &EgressArena, words: &[&str], proof: EgressControl) -> Result<(), AttackVerdict> {
     let key = match proof {
         EgressControl::Same(_) => format!("{proof:?} {words:?}"),
         _ => format!("{proof:?}"),
     };
-    if ground.has_passed_control(&key) {
+    if arena.has_passed_control(&key) {
         return Ok(());
     }
     let reached =
-        |(told, happened): (String, NetworkTrace)| require_control(shortened(&told), !happened.messages.is_empty());
+        |(reply, happened): (String, NetworkTrace)| require_control(shortened(&reply), !happened.messages.is_empty());
     match proof {
-        EgressControl::Same(rules) => reached(ground.run_attack(&*ground.shared_cage(rules).await?, words).await?)?,
+        EgressControl::Same(rules) => reached(arena.run_attack(&*arena.shared_cage(rules).await?, words).await?)?,
         EgressControl::Other(rules, words) => {
-            reached(ground.run_attack(&*ground.shared_cage(rules).await?, words).await?)?
+            reached(arena.run_attack(&*arena.shared_cage(rules).await?, words).await?)?;
         }
         EgressControl::Says(rules, words, says) => {
-            let told = ground.run_client(&*ground.shared_cage(rules).await?, words).await?;
-            require_control(shortened(&told), told.contains(says))?;
+            let reply = arena.run_client(&*arena.shared_cage(rules).await?, words).await?;
+            require_control(shortened(&reply), reply.contains(says))?;
         }
-        EgressControl::Host(words) => reached(ground.run_on_host(words).await?)?,
+        EgressControl::Host(words) => reached(arena.run_on_host(words).await?)?,
     }
-    ground.mark_control_passed(key);
+    arena.mark_control_passed(key);
     Ok(())
 }
 
@@ -181,12 +182,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_many() {
+    fn there_are_enough_cases() {
         assert!(cases().count() >= 150, "{}", cases().count());
     }
 
     #[test]
-    fn every_number_of_the_tables_is_tried() {
+    fn every_numbered_attack_has_a_case() {
         for number in [
             "NE-01", "NE-02", "NE-03", "NE-04", "NE-05", "NE-06", "NE-07", "NE-14", "NE-18", "NE-19", "DN-01", "DN-02",
             "DN-03", "DN-04", "DN-05", "DN-06", "DN-08", "DN-10", "DN-12", "PC-01", "PC-02", "PC-03", "PC-04", "PC-05",

@@ -1,4 +1,4 @@
-//! The attack suite against the cage, whole and with each of its walls left out.
+//! Runs the attack suite against the cage, complete and with each of its mechanisms disabled.
 
 use std::path::Path;
 
@@ -27,25 +27,25 @@ async fn the_whole_cage_holds() {
     assert!(bad.is_empty() && held >= 110, "{bad:#?}\n{held} held of {}\n{report}", report.cases.len());
 }
 
-/// A wall whose absence nobody notices might as well not be there.
+/// A mechanism whose absence no case detects might as well not exist.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_missing_wall_is_noticed() {
     for wall in IsolationMechanism::ALL {
         let name = serde_json::to_value(wall).expect("a name");
         let only = format!("wall:{}", name.as_str().expect("a name"));
         let report = attack(vec![wall], Some(&only)).await;
-        assert!(report.escaped().next().is_some(), "nobody notices that {wall:?} is missing:\n{report}");
+        assert!(report.escaped().next().is_some(), "no case detects that {wall:?} is missing:\n{report}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_choice_runs_only_what_it_means() {
+async fn a_selection_runs_only_its_cases() {
     let report = attack(Vec::new(), Some("PR-18")).await;
     let ids: Vec<&str> = report.cases.iter().map(|case| case.id).collect();
     assert_eq!(ids, ["PR-18.capabilities", "PR-18.privileges", "PR-18.filter", "PR-18.root"]);
 }
 
-/// The attacks are real: where nothing would hold them they must not be made.
+/// The attacks are real: they must not run where nothing would stop them.
 #[tokio::test]
 async fn the_host_itself_is_never_attacked() {
     let dir = tempfile::tempdir().expect("a folder");

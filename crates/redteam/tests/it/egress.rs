@@ -1,19 +1,20 @@
-//! The attacks on the egress proxy: every one of them is held, and every control works.
+//! Tests that all attacks on the egress proxy are held, and that every control works.
 
 use ralph_redteam::cage::{self, RedteamTarget};
-use ralph_redteam::egress::{self, EgressTarget};
+use ralph_redteam::egress::{self, EgressSuiteOptions};
 use ralph_redteam::{AttackVerdict, RedteamReport};
 use ralph_sandbox::embedded::EmbeddedOptions;
 
 use crate::unprivileged::launcher_program;
 
 /// Runs the selected cases of both suites.
+#[expect(clippy::disallowed_methods, reason = "programs are looked for where the test's own are")]
 async fn attack(only: &str) -> RedteamReport {
     let dir = tempfile::tempdir().expect("a folder");
     let program = Some(launcher_program());
     let cages = EmbeddedOptions { dir: dir.path().to_owned(), program: program.clone(), ..EmbeddedOptions::default() };
     let mut report = cage::run(&RedteamTarget::Cage(cages), Some(only), &mut |_| ()).await;
-    let target = EgressTarget { program, search_path: std::env::var_os("PATH").unwrap_or_default() };
+    let target = EgressSuiteOptions { program, search_path: std::env::var_os("PATH").unwrap_or_default() };
     egress::run(&target, Some(only), &mut report, &mut |_| ()).await;
     let bad: Vec<String> = report.escaped().chain(report.invalid()).map(ToString::to_string).collect();
     assert!(bad.is_empty() && report.held(), "{bad:#?}");
@@ -27,16 +28,16 @@ async fn check(only: &str, least: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_network() {
+async fn network_attacks_are_held() {
     check("NE", 280).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names() {
+async fn dns_attacks_are_held() {
     check("DN", 100).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_proxy_and_credentials() {
+async fn proxy_and_credential_attacks_are_held() {
     check("PC", 200).await;
 }

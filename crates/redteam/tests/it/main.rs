@@ -1,4 +1,4 @@
-//! The attack suites against real cages, as this user and as an ordinary one.
+//! Runs the attack suites against real cages, as this user and as an unprivileged one.
 #![cfg(target_os = "linux")]
 
 mod cage;

@@ -1,4 +1,4 @@
-//! Runs what depends on the user once more as an ordinary one, when the tests run as root.
+//! Runs the tests that depend on the user again as an unprivileged user, if the tests run as root.
 
 use std::path::PathBuf;
 

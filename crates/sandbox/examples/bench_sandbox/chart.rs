@@ -1,4 +1,4 @@
-//! The medians of the first and the further commands as a chart.
+//! Draws the medians of the first and the further commands as a chart.
 
 use ralph_testkit::bench::{BarChart, ChartBar};
 

@@ -1,5 +1,5 @@
-//! A hundred sandboxes at once: how long until all have run a command, what each costs while it idles, and how long until
-//! nothing is left of them.
+//! Measures a hundred sandboxes at once: the time until all have run a command, the memory of each while it idles,
+//! and the time until all are destroyed.
 
 use std::fs;
 use std::sync::Arc;
@@ -68,14 +68,14 @@ fn report_memory(table: &mut SandboxBenchReport, name: &str, count: usize, kerne
     let pids = launcher_pids();
     let sizes: Option<Vec<f64>> =
         pids.iter().map(|pid| read_kib(&format!("/proc/{pid}/smaps_rollup"), "Pss:")).collect();
-    // Two for each, the helper and process 1: anything else would be a wrong count.
+    // Two for each, the outer process and process 1: any other number is a wrong count.
     match sizes {
         Some(sizes) if sizes.len() == 2 * count && count > 0 => {
             table.add_with_target(title, sizes.iter().sum::<f64>() / count as f64 / 1024.0, MAX_MIB, "MiB");
         }
         Some(sizes) => table.add_missing(title, Some(MAX_MIB), "MiB", &format!("{} processes were found", sizes.len())),
         None => {
-            table.add_missing(title, Some(MAX_MIB), "MiB", "the kernel shows the memory of process 1 to root alone")
+            table.add_missing(title, Some(MAX_MIB), "MiB", "the kernel shows the memory of process 1 to root alone");
         }
     }
     let each = |kib: f64| kib.max(0.0) / count.max(1) as f64 / 1024.0;
@@ -85,13 +85,13 @@ fn report_memory(table: &mut SandboxBenchReport, name: &str, count: usize, kerne
     table.add_figure(format!("{name}: the kernel's share of it, all told"), each(kernel_kib() - kernel), "MiB");
 }
 
-/// Returns what the kernel has taken for itself: structures, stacks, tables of pages, and per processor.
+/// Returns the memory that the kernel uses itself: structures, stacks, page tables, and per-processor data.
 fn kernel_kib() -> f64 {
     ["Slab:", "KernelStack:", "PageTables:", "Percpu:"].iter().filter_map(|name| read_kib("/proc/meminfo", name)).sum()
 }
 
-/// Returns the launchers that this process has started and that stand around a cage, and process 1 of each. One in
-/// reserve has a process 1 too, which waits for its plan and has no filters on its system calls but ours.
+/// Returns the launchers that this process has started and that have built a cage, and process 1 of each. A spare one
+/// has a process 1 too, but it waits for its plan and has no more seccomp filters than this process.
 fn launcher_pids() -> Vec<u32> {
     let children = |pid: &str| -> Vec<u32> {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();

@@ -1,5 +1,5 @@
-//! A Docker engine of our own: started for the bench in a folder of its own, and gone with the value. An engine that
-//! runs already is somebody else's and is left alone.
+//! Starts a separate Docker engine for the benchmark in its own folder, and stops it on drop. An engine that runs
+//! already belongs to the user and is not touched.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use crate::run::SandboxBenchResult;
 
 const IMAGE: &str = "ralph-bench:1";
 const WARM_CONTAINER: &str = "ralph-bench-warm";
-/// How long the engine may take to answer, and to end.
+/// How long the engine may take to answer, and to stop.
 const ENGINE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct DockerEngine {
     places: SandboxPeerPaths,
     socket: String,
     pub(crate) version: String,
-    /// Its sockets and its disk; a short path, for sockets have no room for long ones.
+    /// Its sockets and its disk; a short path, because the paths of sockets are limited.
     folder: tempfile::TempDir,
 }
 
@@ -34,8 +34,8 @@ impl DockerEngine {
         if !rustix::process::geteuid().is_root() {
             return Err("the engine must be started as root".to_owned());
         }
-        let told = |error: Box<dyn std::error::Error + Send + Sync>| error.to_string();
-        Self::start_engine(places, &engine, client, &busybox).map_err(told)
+        let message = |error: Box<dyn std::error::Error + Send + Sync>| error.to_string();
+        Self::start_engine(places, &engine, client, &busybox).map_err(message)
     }
 
     fn start_engine(
@@ -51,7 +51,7 @@ impl DockerEngine {
         for (name, below) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
             command.arg(name).arg(folder.path().join(below));
         }
-        // Without networks, which its containers have no use for here: the quickest it can be.
+        // Without networks, which the containers do not need here: this is the fastest configuration.
         command.args(["--host", &socket, "--bridge=none", "--iptables=false", "--ip6tables=false"]);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let engine = command.spawn()?;
@@ -82,7 +82,7 @@ impl DockerEngine {
             }
             if self.engine.try_wait()?.is_some() || Instant::now() > until {
                 let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-                let last = log.lines().last().unwrap_or("it says nothing").to_owned();
+                let last = log.lines().last().unwrap_or("its log is empty").to_owned();
                 return Err(format!("the engine does not start: {last}").into());
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -103,7 +103,7 @@ impl DockerEngine {
         let bytes = archive.into_inner()?;
         let mut import = self.command(&["import", "-", IMAGE]);
         let mut import = import.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        import.stdin.take().ok_or("no way in")?.write_all(&bytes)?;
+        import.stdin.take().ok_or("it has no standard input")?.write_all(&bytes)?;
         if import.wait()?.success() { Ok(()) } else { Err("the image could not be imported".into()) }
     }
 
@@ -139,7 +139,7 @@ impl Drop for DockerEngine {
     fn drop(&mut self) {
         let _ = self.run_client(&["rm", "--force", WARM_CONTAINER]);
         if let Some(pid) = i32::try_from(self.engine.id()).ok().and_then(rustix::process::Pid::from_raw) {
-            // Asked, not killed: it takes its mounts and its own helper with it.
+            // Terminated, not killed, so that it removes its mounts and ends its own helper.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         let until = Instant::now() + ENGINE_TIMEOUT;
@@ -148,7 +148,7 @@ impl Drop for DockerEngine {
         }
         let _ = self.engine.kill();
         let _ = self.engine.wait();
-        // It binds its folder to itself, and leaves that behind when it fails early.
+        // It bind-mounts its folder onto itself, and leaves that mount behind when it fails early.
         let _ = rustix::mount::unmount(self.folder.path().join("data"), rustix::mount::UnmountFlags::DETACH);
     }
 }

@@ -1,4 +1,4 @@
-//! How long it takes from a snapshot to the first command in a sandbox that begins as it, for little and for much in it.
+//! Measures the time from a snapshot to the first command in a fork of it, for a small and a large snapshot.
 
 use std::time::Instant;
 
@@ -14,9 +14,9 @@ use crate::series::SandboxBenchSeries;
 const FORK: &str = "fork of a snapshot";
 const READY: &str = "fork of a snapshot → first exec";
 
-/// A forked sandbox is to be of use so soon.
+/// The target for the first command in a fork.
 const MAX_MS: f64 = 20.0;
-/// How much longer it may take for the large one; more than this is no noise.
+/// How much longer it may take for the large snapshot; more than this is not noise.
 const MAX_GROWTH: f64 = 1.5;
 
 const SMALL: (&str, u32) = ("1 MB", 1);
@@ -54,14 +54,14 @@ pub(crate) async fn measure(
     }
     match (medians.first(), medians.get(1)) {
         (Some(small), Some(large)) => {
-            table.add_with_target(format!("{READY}: 2 GB / 1 MB"), large / small, MAX_GROWTH, "×")
+            table.add_with_target(format!("{READY}: 2 GB / 1 MB"), large / small, MAX_GROWTH, "×");
         }
         _ => table.add_missing(format!("{READY}: 2 GB / 1 MB"), Some(MAX_GROWTH), "×", "left out by `--quick`"),
     }
     Ok(())
 }
 
-/// Fills a sandbox with files of 1 MiB and keeps it as a snapshot.
+/// Fills a sandbox with files of 1 MiB and takes a snapshot of it.
 async fn snapshot(backend: &EmbeddedBackend, mib: u32) -> SandboxBenchResult<String> {
     let sandbox = backend.create(&spec(&format!("snapshot-{mib}"))).await?;
     let fill = format!("i=0; while [ $i -lt {mib} ]; do head -c 1048576 /dev/urandom > f$i; i=$((i+1)); done");

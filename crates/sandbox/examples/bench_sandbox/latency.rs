@@ -1,4 +1,4 @@
-//! How long a first and a further command take, for us and for the others, in turn.
+//! Measures a first and a further command, with ralph and with the peers, in turn.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,30 +25,30 @@ pub(crate) const TEARDOWN: &str = "teardown";
 const TRUE: &[&str] = &["/bin/true"];
 const COLON: &[&str] = &["sh", "-c", ":"];
 const LONG: Duration = Duration::from_mins(1);
-/// Those that take seconds are asked only in every such round.
+/// Slow subjects are measured only once in this many rounds.
 const RARE_INTERVAL: usize = 5;
 
-/// What everybody gets before it is its turn.
+/// The pause before each sample.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Who takes part in a round.
+/// What is measured in a round.
 enum SandboxBenchSubject<'a> {
-    /// One of ours: a sandbox is made, runs its first command, and is destroyed.
+    /// A sandbox of the embedded backend: it is created, runs its first command, and is destroyed.
     Ours(&'a EmbeddedBackend, &'static [&'static str]),
-    /// A command in a sandbox that stands.
+    /// A command in a sandbox that runs already.
     Warm(Arc<dyn Sandbox>),
     Other(Box<dyn Fn() -> Command + Send + Sync + 'a>),
 }
 
 struct SandboxBenchEntry<'a> {
     series: SandboxBenchSeries,
-    /// Where the ends of our sandboxes are written down.
+    /// The times to destroy the sandboxes.
     ends: Option<SandboxBenchSeries>,
     racer: SandboxBenchSubject<'a>,
     rare: bool,
 }
 
-/// Races everybody and adds the series to the table.
+/// Measures all subjects and adds the series to the table.
 pub(crate) async fn measure(
     table: &mut SandboxBenchReport,
     ours: &MeasuredBackends,
@@ -81,7 +81,7 @@ pub(crate) async fn measure(
             standing.push(warm);
         }
         Err(why) => {
-            absent.extend([FIRST, FURTHER].map(|group| SandboxBenchSeries::missing(group, EMBEDDED_RALPH, why)))
+            absent.extend([FIRST, FURTHER].map(|group| SandboxBenchSeries::missing(group, EMBEDDED_RALPH, why)));
         }
     }
     for (group, argv) in [(FIRST, TRUE), (SHELL, COLON), (FURTHER, TRUE)] {
@@ -141,9 +141,9 @@ pub(crate) async fn measure(
     Ok(())
 }
 
-/// Asks everybody in turn; each round begins with another, so that nobody always follows the same one.
+/// Measures all subjects in turn; each round starts with another, so that none always follows the same one.
 async fn measure_in_turn(entries: &mut [SandboxBenchEntry<'_>], rounds: usize) -> SandboxBenchResult<()> {
-    // Once for everybody without a clock: files come into memory, and who cannot run here says why.
+    // Once for each without measuring: this loads files into memory, and shows why a peer cannot run here.
     for (n, entry) in entries.iter_mut().enumerate() {
         if let Err(error) = sample(entry, &format!("try-{n}")).await {
             match entry.racer {
@@ -161,7 +161,8 @@ async fn measure_in_turn(entries: &mut [SandboxBenchEntry<'_>], rounds: usize) -
         for turn in 0..count {
             let Some(entry) = entries.get_mut((round + turn) % count) else { continue };
             if entry.series.missing.is_none() && (!entry.rare || round % RARE_INTERVAL == 0) {
-                // What the one before left for later (ours puts a launcher in reserve) is not the next one's burden.
+                // Work that the previous subject does afterwards (ralph starts a spare launcher) must not slow down the
+                // next one.
                 tokio::time::sleep(PAUSE).await;
                 sample(entry, &format!("round-{round}-{turn}")).await?;
             }
@@ -208,7 +209,7 @@ pub(crate) fn spec(name: &str) -> SandboxSpec {
     SandboxSpec { name: format!("bench-{name}"), ..SandboxSpec::default() }
 }
 
-/// Returns the version of a package of npm from the file beside its program.
+/// Returns the version of an npm package from the manifest of its program.
 fn npm_version(program: &Path) -> String {
     let real = std::fs::canonicalize(program).unwrap_or_default();
     let manifest = real.ancestors().map(|folder| folder.join("package.json")).find(|file| file.is_file());

@@ -1,7 +1,7 @@
-//! The embedded backend beside other ways to run a command in a cage, in one run and in turn, so that whatever else the
-//! machine does hits all alike. Each figure has its target beside it; ends with code 1 when one is missed.
+//! Compares the embedded backend with other ways to run a command in a sandbox, in one run and in turn, so that other
+//! load on the machine affects all alike. Each figure is shown with its target; exits with code 1 if one is missed.
 //!
-//! A peer that is not here is told as such, with the reason, and never left out in silence. Nothing is installed here:
+//! A peer that is not installed is reported with the reason, and never left out silently. Nothing is installed here:
 //! `cargo xtask bench sandbox --install` does that.
 
 #[cfg(target_os = "linux")]

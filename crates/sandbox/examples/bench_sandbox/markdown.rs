@@ -1,4 +1,4 @@
-//! The result as a page: what was measured, on what, and how it stands to its targets.
+//! Renders the result as a page: what was measured, on which machine, and how it compares with the targets.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,8 @@ use crate::series::find;
 
 pub(crate) fn render(table: &SandboxBenchReport) -> String {
     let mut out = String::from(
-        "# How quick the cage is\n\nWritten by `cargo xtask bench sandbox --write docs/bench`: everybody is asked in \
-         turn, in one run, so that noise hits all alike.\n\n![Median times on a logarithmic scale](sandbox.svg)\n\n",
+        "# How fast the cage is\n\nWritten by `cargo xtask bench sandbox --write docs/bench`: all programs are measured \
+         in turn, in one run, so that noise affects all alike.\n\n![Median times on a logarithmic scale](sandbox.svg)\n\n",
     );
     let mut put = |line: &str| writeln!(out, "{line}").expect("writing to a String cannot fail");
     put(&format!("- machine: {}", table.machine.text()));

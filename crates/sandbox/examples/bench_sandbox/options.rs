@@ -1,19 +1,19 @@
-//! The command line of the bench.
+//! Parses the command line of the benchmark.
 
 use std::path::PathBuf;
 
 pub(crate) const USAGE: &str = "usage: bench_sandbox [--json] [--rounds N] [--quick] [--speed] [--peers DIR] [--program PATH] [--write DIR]\n\n  \
-    --rounds N      samples of what is quick; what is slow gets a fifth (100)\n  \
-    --quick         leave the large snapshot out\n  \
-    --speed         only the first and the further commands, for who looks for what takes so long\n  \
-    --peers DIR     where `cargo xtask bench sandbox --install` has put the others\n  \
-    --path PATH     where the others are looked for after that (where systems have them)\n  \
+    --rounds N      samples of each quick measurement; slow ones get a fifth (100)\n  \
+    --quick         leave out the large snapshot\n  \
+    --speed         only the first and the further commands, to find out what takes so long\n  \
+    --peers DIR     where `cargo xtask bench sandbox --install` has put the peers\n  \
+    --path PATH     where to look for the peers after that (the usual system directories)\n  \
     --program PATH  measure this program as launcher too (the `ralph` beside this one, if there is one)\n  \
-    --dir DIR       where sandboxes lie while they are measured (the system's temporary folder)\n  \
+    --dir DIR       where to keep the sandboxes while they are measured (the system's temporary folder)\n  \
     --write DIR     write `sandbox.md` and `sandbox.svg` there\n  \
     --json          print one JSON object\n";
 
-/// Where every system has its programs.
+/// The usual system directories of programs.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) struct SandboxBenchOptions {
     pub(crate) write: Option<PathBuf>,
 }
 
-/// Reads the arguments; `None` when they are not understood.
+/// Parses the arguments; `None` if they are invalid.
 pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Option<SandboxBenchOptions> {
     let mut options = SandboxBenchOptions {
         json: false,

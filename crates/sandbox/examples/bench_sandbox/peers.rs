@@ -1,4 +1,4 @@
-//! The others: where they are, which version, and how each is asked to run a command in a cage like ours.
+//! Describes the peers: where they are, which version, and how each runs a command in a sandbox like ralph's.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ pub(crate) const DOCKER_RUN: &str = "docker run";
 pub(crate) const DOCKER_EXEC: &str = "docker exec";
 pub(crate) const BARE: &str = "bare fork+exec";
 
-/// Another program that is measured, as the tables name it.
+/// Another program that is measured, with its name in the tables.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct SandboxBenchPeer {
     pub(crate) name: String,
     pub(crate) version: String,
 }
 
-/// Where programs are looked for.
+/// The directories in which programs are searched.
 #[derive(Debug, Clone)]
 pub(crate) struct SandboxPeerPaths {
     folders: Vec<PathBuf>,
@@ -31,7 +31,7 @@ pub(crate) struct SandboxPeerPaths {
 }
 
 impl SandboxPeerPaths {
-    /// Looks where `--install` puts things first, then where everybody does.
+    /// Searches where `--install` puts programs first, then on `path`.
     pub(crate) fn new(peers: Option<&Path>, path: &str) -> Self {
         // Absolute: some of them are started from other folders.
         let peers = peers.and_then(|peers| std::path::absolute(peers).ok());
@@ -57,22 +57,22 @@ impl SandboxPeerPaths {
         command
     }
 
-    /// Adds the libraries that were unpacked beside the programs.
+    /// Adds the libraries that were unpacked together with the programs.
     pub(crate) fn with_libraries(&self, command: &mut Command) {
         if let Some(libraries) = &self.libraries {
             command.env("LD_LIBRARY_PATH", libraries);
         }
     }
 
-    /// Returns the first line a program says about itself.
+    /// Returns the first line that a program prints for `--version`.
     pub(crate) fn version(&self, program: &Path) -> String {
-        let said = self.command(program).arg("--version").stdin(Stdio::null()).output();
-        let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-        said.lines().next().unwrap_or("").trim().to_owned()
+        let output = self.command(program).arg("--version").stdin(Stdio::null()).output();
+        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        text.lines().next().unwrap_or("").trim().to_owned()
     }
 }
 
-/// The arguments that make `bwrap` build what we build: every namespace, a system to read, a workspace to write.
+/// Returns the `bwrap` command for a sandbox like ralph's: every namespace, a read-only system, a writable workspace.
 pub(crate) fn bwrap(places: &SandboxPeerPaths, program: &Path, workspace: &Path, argv: &[&str]) -> Command {
     let mut command = places.command(program);
     command.args(["--unshare-all", "--die-with-parent", "--new-session", "--ro-bind", "/usr", "/usr"]);
@@ -103,7 +103,7 @@ pub(crate) fn bare(workspace: &Path, argv: &[&str]) -> Command {
     command
 }
 
-/// Runs a command with its output heard, and returns how long it took, in ms.
+/// Runs a command, reads its output, and returns how long it took, in ms.
 pub(crate) fn time_command(command: &mut Command) -> SandboxBenchResult<f64> {
     command.stdin(Stdio::null());
     let began = Instant::now();
@@ -112,9 +112,9 @@ pub(crate) fn time_command(command: &mut Command) -> SandboxBenchResult<f64> {
     if output.status.success() {
         Ok(took)
     } else {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
-        Err(format!("it fails here ({}): {said}", output.status).into())
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let first = errors.lines().find(|line| !line.trim().is_empty()).unwrap_or("without a message");
+        Err(format!("it fails here ({}): {first}", output.status).into())
     }
 }
 

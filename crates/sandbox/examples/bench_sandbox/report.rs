@@ -1,4 +1,4 @@
-//! Figures with their targets, and how everything is shown on a terminal and as JSON.
+//! Collects figures with their targets, and prints everything as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ pub(crate) struct SandboxBenchFigure {
     pub(crate) name: String,
     pub(crate) value: Option<f64>,
     pub(crate) unit: &'static str,
-    /// The most it may be; `None` where it is only told.
+    /// The highest value that passes; `None` where it is only reported.
     pub(crate) target: Option<f64>,
     pub(crate) pass: Option<bool>,
     /// Why there is no value.
@@ -32,14 +32,14 @@ pub(crate) struct SandboxBenchReport {
 }
 
 impl SandboxBenchReport {
-    /// Tells a figure without a target.
+    /// Adds a figure without a target.
     pub(crate) fn add_figure(&mut self, name: impl Into<String>, value: f64, unit: &'static str) {
         let figure =
             SandboxBenchFigure { name: name.into(), value: Some(value), unit, target: None, pass: None, missing: None };
         self.figures.push(figure);
     }
 
-    /// Tells a figure that must not be above its target.
+    /// Adds a figure that must not be above its target.
     pub(crate) fn add_with_target(&mut self, name: impl Into<String>, value: f64, target: f64, unit: &'static str) {
         let pass = Some(value <= target);
         let target = Some(target);
@@ -53,13 +53,13 @@ impl SandboxBenchReport {
         });
     }
 
-    /// Tells a figure that could not be had.
+    /// Adds a figure that could not be measured.
     pub(crate) fn add_missing(&mut self, name: impl Into<String>, target: Option<f64>, unit: &'static str, why: &str) {
         let missing = Some(format!("not available: {why}"));
         self.figures.push(SandboxBenchFigure { name: name.into(), value: None, unit, target, pass: None, missing });
     }
 
-    /// Tells how many times as long as another one a series takes, by their medians.
+    /// Adds the ratio of the medians of two series.
     pub(crate) fn add_ratio(&mut self, group: &'static str, ours: &str, other: &str, most: f64) {
         let name = format!("{group}: {ours} / {other}");
         let (left, right) = (find(&self.series, group, ours), find(&self.series, group, other));
@@ -138,7 +138,7 @@ impl SandboxBenchFigure {
     }
 }
 
-/// Shows small numbers with more digits than large ones.
+/// Formats small numbers with more digits than large ones.
 pub(crate) fn format_number(value: f64) -> String {
     if value.abs() < 1.0 { format!("{value:.3}") } else { format!("{value:.2}") }
 }

@@ -1,4 +1,4 @@
-//! The bench as a whole: who is measured, against which targets, and where the result goes.
+//! Runs the whole benchmark: decides what is measured, against which targets, and where the result goes.
 
 use std::error::Error;
 use std::fs;
@@ -17,10 +17,10 @@ use crate::peers::{BARE, BWRAP, DOCKER_EXEC, SRT, SandboxPeerPaths};
 use crate::report::SandboxBenchReport;
 use crate::{chart, concurrent, fork, markdown};
 
-/// What every part of the bench fails with; it only ever goes to a terminal.
+/// The result of every part of the benchmark; errors are only printed to a terminal.
 pub(crate) type SandboxBenchResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Ours, with a launcher that is nothing else, and with the whole of `ralph` as one.
+/// The embedded backend, with a program that is only the launcher, and with the complete `ralph` as launcher.
 pub(crate) const EMBEDDED: &str = "embedded";
 pub(crate) const EMBEDDED_RALPH: &str = "embedded (ralph)";
 
@@ -47,13 +47,13 @@ pub(crate) fn main() -> ExitCode {
         .enable_all()
         .build()
         .map_err(Into::into)
-        // As a task, as everything is in the real program.
+        // As a task, like everything in the real program.
         .and_then(|runtime| runtime.block_on(async { tokio::spawn(measure(options.clone())).await? }))
         .and_then(|table| write(&options, &table).map(|()| table));
     match measured {
         Ok(table) => {
             let text = if options.json { table.json() } else { table.text() };
-            // When nobody reads the figures, the exit code still tells.
+            // If the output cannot be written, the exit code still shows the result.
             let _ = std::io::stdout().write_all(text.as_bytes());
             if table.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
@@ -89,7 +89,7 @@ async fn measure(options: SandboxBenchOptions) -> SandboxBenchResult<SandboxBenc
     Ok(table)
 }
 
-/// Sets both backends up; the real program may not be there, or be no launcher.
+/// Sets up both backends; the real program may be missing, or not work as a launcher.
 async fn set_up(
     options: &SandboxBenchOptions,
     folder: &Path,
@@ -101,12 +101,12 @@ async fn set_up(
         let real = embedded(folder.join("real"), program.clone());
         match check_launcher(&real).await {
             Ok(()) => Ok(real),
-            Err(error) => Err(format!("it is no launcher: {error}")),
+            Err(error) => Err(format!("it does not work as a launcher: {error}")),
         }
     } else {
         Err("it was not built".to_owned())
     };
-    // Without the names of folders, which are this machine's alone.
+    // Without the names of folders, which are specific to this machine.
     let mut command = format!("cargo xtask bench sandbox --rounds {}", options.rounds);
     if options.quick {
         command.push_str(" --quick");
@@ -136,7 +136,7 @@ async fn check_launcher(backend: &EmbeddedBackend) -> SandboxBenchResult<()> {
 /// Returns the folder of the programs that were built together with this one.
 fn build_dir() -> SandboxBenchResult<PathBuf> {
     let own = std::env::current_exe()?;
-    Ok(own.ancestors().nth(2).ok_or("this program lies in no folder of a build")?.to_owned())
+    Ok(own.ancestors().nth(2).ok_or("this program is not in a build folder")?.to_owned())
 }
 
 fn write(options: &SandboxBenchOptions, table: &SandboxBenchReport) -> SandboxBenchResult<()> {

@@ -1,9 +1,9 @@
-//! Samples of one thing, and what is told of them.
+//! Holds the samples of one measurement and computes its percentiles.
 
 use ralph_testkit::bench::percentile;
 use serde::Serialize;
 
-/// What one way of doing something took, in ms, or why it could not be tried.
+/// The times of one measurement in ms, or why it could not be made.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct SandboxBenchSeries {
     pub(crate) group: &'static str,
@@ -21,7 +21,7 @@ impl SandboxBenchSeries {
         Self { missing: Some(why.into()), ..Self::new(group, name) }
     }
 
-    /// Returns the median, if there is any.
+    /// Returns the median, if there are samples.
     pub(crate) fn p50(&self) -> Option<f64> {
         percentile(&self.times, 50)
     }
@@ -31,7 +31,7 @@ impl SandboxBenchSeries {
     }
 }
 
-/// Finds a series by what it is.
+/// Finds a series by its group and name.
 pub(crate) fn find<'a>(all: &'a [SandboxBenchSeries], group: &str, name: &str) -> Option<&'a SandboxBenchSeries> {
     all.iter().find(|series| series.group == group && series.name == name)
 }

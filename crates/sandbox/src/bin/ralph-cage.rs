@@ -1,4 +1,4 @@
-//! A program that is nothing but the launcher, for tests and measurements of this crate alone. `ralph` has it built in.
+//! Runs only the launcher, for this crate's tests and benchmarks. `ralph` has the launcher built in.
 
 use std::process::ExitCode;
 

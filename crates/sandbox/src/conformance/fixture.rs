@@ -1,4 +1,4 @@
-//! What the cases have in common: a sandbox to work in, short words for usual steps, and ways to say what is wrong.
+//! Shared helpers of the cases: a sandbox to work in, common steps, and assertions.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use super::ConformanceOutcome;
 use crate::{Backend, Error, ExecOutput, ExecRequest, ExecStatus, Sandbox, SandboxLabel, SandboxSpec, capture, token};
 
-/// Time for commands that are not about time.
+/// The timeout of commands whose case is not about time.
 pub(super) const LONG: Duration = Duration::from_mins(1);
-/// How long something that must happen is waited for.
+/// How long to wait for something that must happen.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// A heart that does not beat for this long is dead; a beat takes a twentieth of it.
+/// A process without a heartbeat for this long is dead; a beat takes a twentieth of it.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) const READ_CAP: u64 = 4 << 20;
 
-/// Beats by growing a file, for half a minute at most so that a broken backend leaves nothing for ever.
+/// Appends to a file for half a minute at most, so that a broken backend does not leave a process for ever.
 pub(super) const HEARTBEAT_SCRIPT: &str = "i=0; while [ $i -lt 600 ]; do echo >> beat; sleep 0.05; i=$((i+1)); done";
 
 /// Why a case did not pass.
@@ -59,12 +59,12 @@ pub(super) fn expect_eq<T: PartialEq<U> + Debug, U: Debug>(what: &str, got: T, e
     if got == expected { Ok(()) } else { fail(&format!("{what}: got {got:?}, expected {expected:?}")) }
 }
 
-/// Fails unless the claim holds.
+/// Fails unless the condition is true.
 pub(super) fn expect_true(what: &str, holds: bool) -> ConformanceResult {
     if holds { Ok(()) } else { fail(&format!("{what}: does not hold")) }
 }
 
-/// Fails unless the result is the error meant.
+/// Fails unless the result is the expected error.
 pub(super) fn expect_error<T: Debug>(
     what: &str,
     got: &Result<T, Error>,
@@ -74,7 +74,7 @@ pub(super) fn expect_error<T: Debug>(
         Err(error) if meant(error) => Ok(()),
         other => {
             let text: String = format!("{other:?}").chars().take(300).collect();
-            fail(&format!("{what}: must be refused in its own way, got {text}"))
+            fail(&format!("{what}: must fail with its own error, got {text}"))
         }
     }
 }
@@ -91,7 +91,7 @@ pub(super) fn is_gone(error: &Error) -> bool {
     matches!(error, Error::Gone { .. })
 }
 
-/// Runs a line in a sandbox and returns what it printed; anything but success is a failure.
+/// Runs a shell line in a sandbox and returns its output; fails unless it succeeds.
 pub(super) async fn sh(sandbox: &dyn Sandbox, line: &str) -> Result<String, ConformanceError> {
     let output = capture(sandbox, &ExecRequest::shell(line, LONG), 1 << 20).await?;
     if output.exit.status == ExecStatus::Code(0) {
@@ -102,13 +102,13 @@ pub(super) async fn sh(sandbox: &dyn Sandbox, line: &str) -> Result<String, Conf
     }
 }
 
-/// Skips the case when a program is not there.
+/// Skips the case if a program is missing.
 pub(super) async fn require_program(sandbox: &dyn Sandbox, program: &str) -> ConformanceResult {
     let output = capture(sandbox, &ExecRequest::shell(&format!("command -v {program}"), LONG), 1024).await?;
     if output.exit.success() { Ok(()) } else { Err(ConformanceError::Skipped(format!("no `{program}` inside"))) }
 }
 
-/// Waits until a file in the sandbox has grown.
+/// Waits until the heartbeat file in the sandbox has grown.
 pub(super) async fn wait_for_heartbeat(sandbox: &dyn Sandbox, folder: &str) -> ConformanceResult {
     let until = Instant::now() + DEADLINE;
     while Instant::now() < until {
@@ -117,14 +117,14 @@ pub(super) async fn wait_for_heartbeat(sandbox: &dyn Sandbox, folder: &str) -> C
         }
         tokio::time::sleep(HEARTBEAT_TIMEOUT / 50).await;
     }
-    fail("the process that should beat never started")
+    fail("the heartbeat process never started")
 }
 
-/// Fails unless the heart in `folder`, which must have beaten, has stopped.
+/// Fails unless the heartbeat in `folder`, which must have started, has stopped.
 pub(super) async fn expect_heartbeat_stopped(sandbox: &dyn Sandbox, folder: &str) -> ConformanceResult {
     let until = Instant::now() + DEADLINE / 4;
     let (mut last, mut since) = (heartbeat_count(sandbox, folder).await?, Instant::now());
-    expect_true("the process beat at all", last > 0)?;
+    expect_true("the heartbeat started", last > 0)?;
     while Instant::now() < until {
         tokio::time::sleep(HEARTBEAT_TIMEOUT / 20).await;
         let now = heartbeat_count(sandbox, folder).await?;
@@ -134,7 +134,7 @@ pub(super) async fn expect_heartbeat_stopped(sandbox: &dyn Sandbox, folder: &str
             return Ok(());
         }
     }
-    fail("a process is still alive that must not be")
+    fail("a process that must be dead is still alive")
 }
 
 async fn heartbeat_count(sandbox: &dyn Sandbox, folder: &str) -> Result<usize, Error> {
@@ -144,7 +144,7 @@ async fn heartbeat_count(sandbox: &dyn Sandbox, folder: &str) -> Result<usize, E
     }
 }
 
-/// A backend, a sandbox most cases share (each in a folder of its own), and names nobody else has.
+/// A backend, a sandbox that most cases share (each in its own folder), and names that nothing else uses.
 #[derive(Debug)]
 pub(super) struct ConformanceFixture<'a> {
     pub(super) backend: &'a dyn Backend,
@@ -163,7 +163,7 @@ impl<'a> ConformanceFixture<'a> {
         spec(&self.token, name)
     }
 
-    /// Makes a sandbox only one case uses.
+    /// Creates a sandbox that only one case uses.
     pub(super) async fn fresh_sandbox(&self, name: &str) -> Result<Arc<dyn Sandbox>, Error> {
         self.backend.create(&self.spec(name)).await
     }
@@ -176,19 +176,19 @@ impl<'a> ConformanceFixture<'a> {
         sh(self.shared(), line).await
     }
 
-    /// Makes a directory on the host that disappears with the value.
+    /// Creates a directory on the host that is removed with the value.
     pub(super) fn host_folder(&self) -> std::io::Result<HostFolder> {
         let path = std::env::temp_dir().join(format!("ralph-conformance-{}-{}", self.token, token::random()));
         std::fs::create_dir(&path)?;
         Ok(HostFolder(path))
     }
 
-    /// Destroys what failed cases left, and fails if anything stays.
-    pub(super) async fn clean_up(bench: &ConformanceFixture<'_>) -> ConformanceResult {
-        for id in bench.own_sandboxes().await? {
-            bench.backend.open(&id).await?.destroy().await?;
+    /// Destroys what failed cases left, and fails if anything remains.
+    pub(super) async fn clean_up(fixture: &ConformanceFixture<'_>) -> ConformanceResult {
+        for id in fixture.own_sandboxes().await? {
+            fixture.backend.open(&id).await?.destroy().await?;
         }
-        expect_eq("sandboxes left", bench.own_sandboxes().await?, Vec::<String>::new())
+        expect_eq("sandboxes left", fixture.own_sandboxes().await?, Vec::<String>::new())
     }
 
     async fn own_sandboxes(&self) -> Result<Vec<String>, Error> {
@@ -220,7 +220,7 @@ impl HostFolder {
 
 impl Drop for HostFolder {
     fn drop(&mut self) {
-        // A left-over temporary folder is no reason to fail a case that has its verdict.
+        // A leftover temporary folder is no reason to fail a finished case.
         let _ = crate::files::remove_tree(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Cases about files of the host that a sandbox is shown.
+//! Cases about host layers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,14 +11,14 @@ const INSIDE: &str = "/opt/conformance/folder";
 const FILE: &str = "/opt/conformance/one/tool";
 const DATA: &[u8] = b"as it was\n";
 
-pub(super) async fn layers(bench: &ConformanceFixture<'_>) -> ConformanceResult {
-    let host = bench.host_folder()?;
+pub(super) async fn layers(fixture: &ConformanceFixture<'_>) -> ConformanceResult {
+    let host = fixture.host_folder()?;
     let folder = host.join("layer");
     fs::create_dir_all(folder.join("bin"))?;
     fs::write(folder.join("bin/tool"), "#!/bin/sh\necho \"tool says $1\"\n")?;
     fs::write(folder.join("data"), DATA)?;
     fs::write(host.join("beside"), "nobody's business")?;
-    // Even where everybody may write, nobody inside can.
+    // The permissions allow everybody to write, but nothing inside can.
     for (path, mode) in [("bin/tool", 0o777), ("data", 0o666), ("bin", 0o777), ("", 0o777)] {
         fs::set_permissions(folder.join(path), fs::Permissions::from_mode(mode))?;
     }
@@ -26,9 +26,9 @@ pub(super) async fn layers(bench: &ConformanceFixture<'_>) -> ConformanceResult 
         HostLayer { host: folder.clone(), inside: PathBuf::from(INSIDE) },
         HostLayer { host: folder.join("bin/tool"), inside: PathBuf::from(FILE) },
     ];
-    let sandbox = bench.backend.create(&SandboxSpec { layers, ..bench.spec("layers") }).await?;
-    // Where commands run on the host itself, everything is where it is and nothing keeps them from it.
-    let caged = bench.backend.capabilities().host_layers;
+    let sandbox = fixture.backend.create(&SandboxSpec { layers, ..fixture.spec("layers") }).await?;
+    // A backend that runs commands directly on the host cannot hide or protect anything.
+    let caged = fixture.backend.capabilities().host_layers;
     let (seen, file) = if caged {
         (Path::new(INSIDE).to_owned(), PathBuf::from(FILE))
     } else {
@@ -65,7 +65,7 @@ pub(super) async fn layers(bench: &ConformanceFixture<'_>) -> ConformanceResult 
         let names = sh(sandbox.as_ref(), "find / -name beside -not -path '/proc/*' 2> /dev/null; true").await?;
         expect_eq("what lies beside it on the host", names, "")?;
     }
-    let again = bench.backend.open(sandbox.id()).await?;
+    let again = fixture.backend.open(sandbox.id()).await?;
     expect_eq(
         "after it was opened again",
         sh(again.as_ref(), &format!("{seen}/bin/tool yes")).await?,

@@ -1,9 +1,10 @@
-//! The one suite that every backend must pass, whatever it is made of.
+//! The test suite that every backend must pass.
 //!
-//! It uses only the contract and ordinary programs inside the sandbox (`sh`, coreutils, `git`), so it can be pointed at a
-//! backend that runs elsewhere. It makes and destroys sandboxes of its own names and touches no others. It is made to meet
-//! broken backends, so every forbidden write aims at a victim of the suite's own, never at a file of the system: a
-//! backend that lets it through must cost nothing but the case. What only one backend promises is tested beside it.
+//! It uses only the backend traits and ordinary programs inside the sandbox (`sh`, coreutils, `git`), so it also
+//! works with a remote backend. It creates and destroys sandboxes with its own names and touches no others. It must
+//! be safe to run against a broken backend, so every forbidden write targets a victim that the suite created, never a
+//! system file: a backend that lets it through costs nothing but the case. What only one backend guarantees is tested
+//! next to that backend.
 
 mod exec;
 mod files;

@@ -1,4 +1,4 @@
-//! The list of cases, and what became of each.
+//! Lists the cases and runs them.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::fixture::{ConformanceFixture, ConformanceResult};
 use super::{exec, files, layers, lifecycle, processes};
 use crate::Backend;
 
-/// A case that takes longer hangs, which is a failure and must not stop the others.
+/// A case that takes longer counts as hanging; it fails and does not stop the others.
 const CASE_TIMEOUT: Duration = Duration::from_mins(2);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -17,7 +17,7 @@ const CASE_TIMEOUT: Duration = Duration::from_mins(2);
 pub enum ConformanceOutcome {
     Passed,
     Failed(String),
-    /// What the case needs is not there; never to be shown as passed.
+    /// Something the case needs is missing; never reported as passed.
     Skipped(String),
 }
 
@@ -38,31 +38,31 @@ impl fmt::Display for CaseResult {
 }
 
 macro_rules! run {
-    ($bench:expr; $($name:literal => $case:path,)*) => {{
+    ($fixture:expr; $($name:literal => $case:path,)*) => {{
         let mut results = Vec::new();
-        $(results.push(run_case($name, $case(&$bench)).await);)*
+        $(results.push(run_case($name, $case(&$fixture)).await);)*
         results
     }};
 }
 
 /// Runs every case against a backend, one after the other.
 pub async fn suite(backend: &dyn Backend) -> Vec<CaseResult> {
-    let bench = match ConformanceFixture::new(backend).await {
-        Ok(bench) => bench,
+    let fixture = match ConformanceFixture::new(backend).await {
+        Ok(fixture) => fixture,
         Err(miss) => return vec![CaseResult { name: "create: a sandbox to work in", outcome: Err(miss).into() }],
     };
-    run! { bench;
+    run! { fixture;
         "create: an empty workspace, listed with its labels" => lifecycle::create,
         "create: a name in use is refused" => lifecycle::create_twice,
-        "create: names that are no names are refused" => lifecycle::bad_names,
+        "create: invalid names are refused" => lifecycle::bad_names,
         "open: a missing sandbox is gone" => lifecycle::open_missing,
         "open: files are found again" => lifecycle::open_again,
-        "open: a living owner's commands go on" => lifecycle::open_keeps_running_commands,
+        "open: commands of a live owner keep running" => lifecycle::open_keeps_running_commands,
         "prune: a dry run removes nothing" => lifecycle::prune_dry,
         "prune: kept runs stay, others go" => lifecycle::prune_rule,
         "stop: ends processes and keeps files" => lifecycle::stop_and_start,
         "destroy: nothing is left and the name is free" => lifecycle::destroy,
-        "destroy: locked and deep trees go too" => lifecycle::destroy_locked,
+        "destroy: removes locked and deep trees" => lifecycle::destroy_locked,
         "destroy: a running command ends" => lifecycle::destroy_running,
         "isolation: two sandboxes share no files" => lifecycle::isolation,
         "exec: exit codes" => exec::codes,
@@ -72,22 +72,22 @@ pub async fn suite(backend: &dyn Backend) -> Vec<CaseResult> {
         "exec: working directory" => exec::directory,
         "exec: working directory cannot escape" => exec::directory_escape,
         "exec: a mebibyte of input" => exec::input,
-        "exec: input nobody reads" => exec::input_unread,
-        "exec: no input is an end, not a wait" => exec::input_none,
-        "exec: 50 MB of output in small pieces" => exec::output_large,
+        "exec: unread input" => exec::input_unread,
+        "exec: without input, reads hit the end of file at once" => exec::input_none,
+        "exec: 50 MB of output in small chunks" => exec::output_large,
         "exec: output arrives while the command runs" => exec::output_streams,
-        "exec: error output is apart" => exec::stderr_separate,
-        "exec: bytes are not text" => exec::output_bytes,
+        "exec: stderr is separate" => exec::stderr_separate,
+        "exec: output is passed on byte for byte" => exec::output_bytes,
         "exec: a missing program" => exec::missing_program,
         "exec: many at once" => exec::parallel,
         "exec: git works" => exec::git,
-        "timeout: is told, in time, with the output so far" => processes::timeout,
+        "timeout: is reported in time, with the output so far" => processes::timeout,
         "timeout: ends grandchildren" => processes::timeout_tree,
-        "timeout: ends those that will not listen" => processes::timeout_stubborn,
+        "timeout: ends processes that ignore signals" => processes::timeout_stubborn,
         "timeout: ends daemons" => processes::timeout_daemon,
         "timeout: spares other commands" => processes::timeout_spares_others,
         "cancel: a dropped command ends with its tree" => processes::cancel,
-        "background: does not hold the command up" => processes::background,
+        "background: does not delay the end of the command" => processes::background,
         "files: write and read" => files::round_trip,
         "files: modes" => files::modes,
         "files: a file is replaced, not rewritten" => files::replaced_whole,
@@ -96,13 +96,13 @@ pub async fn suite(backend: &dyn Backend) -> Vec<CaseResult> {
         "files: writing refuses all but plain files" => files::write_refusals,
         "files: paths stay inside" => files::paths,
         "files: caps, also for sparse files" => files::caps,
-        "files: missing is an error of its own" => files::missing,
+        "files: a missing file has its own error" => files::missing,
         "files: list" => files::list,
         "files: mkdirs" => files::mkdirs,
         "files: copy in and out" => files::copies,
         "files: copy out refuses" => files::copy_out_refusals,
         "files: the exchange directory" => files::exchange,
-        "layers: are seen, alone, and stay as they are" => layers::layers,
+        "layers: only these are visible, and they stay unchanged" => layers::layers,
         "end: nothing of the suite is left" => ConformanceFixture::clean_up,
     }
 }

@@ -1,4 +1,4 @@
-//! Making, finding and removing sandboxes, and the one cage that stands over each.
+//! Creates, opens, lists and removes sandboxes, and keeps at most one running cage for each.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
@@ -34,37 +34,37 @@ use crate::{
 /// How the backend is set up.
 #[derive(Debug, Clone, Default)]
 pub struct EmbeddedOptions {
-    /// Where sandboxes, snapshots and images lie.
+    /// Where sandboxes, snapshots and images are stored.
     pub dir: PathBuf,
-    /// The program that becomes the launcher; without one, the program that is running.
+    /// The program that becomes the launcher; without one, the running program.
     pub program: Option<PathBuf>,
-    /// Where the user's toolchains are looked for; without it none are shown.
+    /// Where to look for the user's toolchains; without it none are visible inside.
     pub user: Option<HostUser>,
-    /// Lets sandboxes read what the user's toolchains have downloaded, below a layer of their own.
+    /// Lets sandboxes read what the user's toolchains have downloaded, below a writable layer of their own.
     pub share_caches: bool,
-    /// Further host directories to show read-only at the place they have on the host, and what to cover in them.
+    /// Further host directories to mount read-only at their host paths, and what to cover in them.
     pub binds: Vec<PathBuf>,
     pub masks: Vec<PathBuf>,
-    /// Who stands at the doors of sandboxes that have any.
+    /// Serves the egress sockets of sandboxes that have a network.
     pub egress_server: Option<Arc<dyn EgressServer>>,
-    /// Makes no control groups, even where this user may.
+    /// Creates no control groups, even where this user may.
     pub no_cgroups: bool,
-    /// Walls to leave out: how an attack is shown to work where nothing stands against it. No setting leads here.
+    /// Mechanisms to leave out, to show that an attack succeeds without the one that stops it. No setting sets this.
     pub disabled_mechanisms: Vec<IsolationMechanism>,
 }
 
-/// Sandboxes that are cages of this kernel's namespaces.
+/// A backend whose sandboxes are cages of this kernel's namespaces.
 #[derive(Debug)]
 pub struct EmbeddedBackend {
     pub(super) shared: Arc<EmbeddedState>,
 }
 
-/// What the backend and its sandboxes have in common.
+/// State that the backend shares with its sandboxes.
 #[derive(Debug)]
 pub(super) struct EmbeddedState {
     pub(super) sandbox_dirs: SandboxDirs,
     layers: PathBuf,
-    /// Where the copy of the host's settings lies.
+    /// Where the copy of the host's settings is stored.
     etc: PathBuf,
     images: image::ImageStore,
     prepared: Mutex<BTreeMap<String, image::ImageRootfs>>,
@@ -82,11 +82,11 @@ pub(super) struct EmbeddedState {
     ids: IdMapping,
     cgroup_parents: OnceLock<CgroupParents>,
     dead_cgroups_removed: OnceLock<()>,
-    /// The cages by the sandboxes' keys. Each has a lock of its own: building one keeps nobody else waiting.
+    /// The cages by the keys of their sandboxes. Each has its own lock, so building one does not block the others.
     cages: Mutex<HashMap<String, CageSlot>>,
 }
 
-/// When a launcher is put in reserve: not while the cage that took the last one has its first moments.
+/// How long to wait before starting a spare launcher, so as not to slow down the cage that took the last one.
 const SPARE_LAUNCHER_DELAY: Duration = Duration::from_millis(20);
 
 type CageSlot = Arc<tokio::sync::Mutex<Option<Arc<RunningCage>>>>;
@@ -121,18 +121,18 @@ impl EmbeddedBackend {
         }
     }
 
-    /// Returns what a person should know about the toolchains that a wish shows, and those it does not.
+    /// Returns notes for the user about the toolchains that a selection makes visible, and those it does not.
     pub(super) fn toolchain_notes(&self, asked: &ToolchainSelection) -> Result<Vec<String>, Error> {
         Ok(CageToolchains::find(asked, self.shared.user.as_ref())?.notes().to_vec())
     }
 
-    /// Returns whether the kernel holds memory and processes of a cage here.
+    /// Returns whether the kernel limits the memory and the processes of a cage here.
     pub fn kernel_limits(&self) -> (bool, bool) {
         let places = self.shared.cgroup_parents();
         (places.memory(), places.pids())
     }
 
-    /// Returns the version of Landlock that stands around a sandbox's commands, 0 for none.
+    /// Returns the version of Landlock that restricts a sandbox's commands, 0 for none.
     pub async fn landlock_version(&self, id: &str) -> Result<u8, Error> {
         let (shared, id) = (self.shared.clone(), id.to_owned());
         let (meta, folder) = blocking(move || shared.sandbox_dirs.find(&id)).await?;
@@ -168,14 +168,15 @@ impl Backend for EmbeddedBackend {
 
     fn explain(&self, error: &Error) -> Option<String> {
         let Error::Cage { step, source, .. } = error else { return None };
-        let told = explain_failure(step, source, &NamespaceSettings::read());
-        Some(format!("{}; next: {}", told.why, told.remedies.join(", or ")))
+        let explanation = explain_failure(step, source, &NamespaceSettings::read());
+        Some(format!("{}; next: {}", explanation.why, explanation.remedies.join(", or ")))
     }
 
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, Error> {
         let (shared, meta) = (self.shared.clone(), SandboxMeta::new(spec));
         let (early, launching) = (self.shared.clone(), self.shared.clone());
-        // It takes its time to come to life, which is as long as the folder takes. A failure is told when it is needed.
+        // The launcher starts while the folder is created, which takes about as long. A failure to start it is reported
+        // when a cage needs it.
         let (made, launched) =
             tokio::join!(blocking(move || shared.create(meta)), blocking(move || Ok(launching.take_launcher().ok())),);
         let (meta, folder) = made?;
@@ -184,7 +185,7 @@ impl Backend for EmbeddedBackend {
 
     async fn open(&self, id: &str) -> Result<Arc<dyn Sandbox>, Error> {
         let (shared, id) = (self.shared.clone(), id.to_owned());
-        // What a dead owner left running has died with it.
+        // Nothing to end here: the commands of a dead owner died with it.
         let opened = blocking(move || {
             let (meta, folder) = shared.sandbox_dirs.find(&id)?;
             Ok(Arc::new(EmbeddedSandbox::new(shared, meta, folder, None)?))
@@ -232,15 +233,15 @@ impl EmbeddedState {
         let ids = self.ids;
         let tools = self.toolchains(&meta)?;
         let fresh = meta.layers.is_empty();
-        let furnish = |folder: &Path| {
-            layout::create_volumes(folder, &ids).map_err(host_error("furnish", folder))?;
+        let fill = |folder: &Path| {
+            layout::create_volumes(folder, &ids).map_err(host_error("set up", folder))?;
             if fresh { tools.write_home_files(&meta.id, &folder.join("home")) } else { Ok(()) }
         };
-        let folder = self.sandbox_dirs.create(&meta, furnish)?;
+        let folder = self.sandbox_dirs.create(&meta, fill)?;
         Ok((meta, folder))
     }
 
-    /// Returns a launcher: the one that waits in reserve, or a new one.
+    /// Returns the spare launcher, or starts a new one.
     fn take_launcher(&self) -> std::io::Result<LauncherProcess> {
         let spare = self.spare_launcher.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(mut spare) = spare
@@ -251,14 +252,14 @@ impl EmbeddedState {
         self.launcher.start(self.launcher_config())
     }
 
-    /// Puts a launcher in reserve, a moment after a cage was built: the next one will not wait for its namespaces. It
-    /// knows nothing of any sandbox, and ends with this process.
+    /// Starts a spare launcher shortly after a cage was built, so that the next cage does not wait for its
+    /// namespaces. It has no information about any sandbox, and ends with this process.
     fn start_spare_launcher(self: &Arc<Self>) {
         let shared = Arc::downgrade(self);
         tokio::spawn(async move {
             tokio::time::sleep(SPARE_LAUNCHER_DELAY).await;
             let Some(shared) = shared.upgrade() else { return };
-            // One that cannot be had now is started when it is needed, and then its failure is told.
+            // If it cannot be started now, it is started when a cage needs it, and the failure is reported then.
             let _ = blocking(move || {
                 let has =
                     |shared: &Self| shared.spare_launcher.lock().unwrap_or_else(PoisonError::into_inner).is_some();
@@ -285,7 +286,7 @@ impl EmbeddedState {
         self.cages.lock().unwrap_or_else(PoisonError::into_inner).entry(key.to_owned()).or_default().clone()
     }
 
-    /// Returns the cage over a sandbox, building it when none stands.
+    /// Returns the running cage of a sandbox, building it if there is none.
     pub(super) async fn cage(
         self: &Arc<Self>,
         meta: &SandboxMeta,
@@ -297,9 +298,9 @@ impl EmbeddedState {
         if let Some(live) = slot.as_ref().filter(|live| live.is_running()) {
             return Ok(live.clone());
         }
-        if let Some(fallen) = slot.take() {
-            // A command of it that is still looking at its last words must not keep the next cage from its place.
-            fallen.end().await;
+        if let Some(ended) = slot.take() {
+            // A command that is still reading the last output of the old cage must not delay the next one.
+            ended.end().await;
         }
         let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
         let live = Arc::new(self.build_cage(&meta.id, folder, waiting).await?);
@@ -323,19 +324,19 @@ impl EmbeddedState {
                 let id = name.clone();
                 move |source| Error::Cage { id, step: step.to_owned(), source }
             };
-            // First of all: it takes its time to come to life, and everything else is done meanwhile. Should that fail,
-            // it finds nobody to talk to and ends.
+            // First, because the launcher takes a while to start and the rest is done meanwhile. If the rest fails, the
+            // launcher finds its socket closed and ends.
             let launched = match waiting {
                 Some(launched) => launched,
                 None => shared.take_launcher().map_err(failed("start the launcher"))?,
             };
-            // What the folder says now: a snapshot may have been taken since the handle was made.
+            // Read again: a snapshot may have been taken since the handle was created.
             snapshots::recover(&shared.layers, &name, &place, &shared.ids)?;
             let meta = SandboxMeta::read(&name, &place)?;
             let lock = cage_owners::lock(&name, &place, !meta.layers.is_empty())?;
-            let mark = CagePidFile::write(&place, launched.child.id(), lock).map_err(host_error("mark", &place))?;
+            let mark = CagePidFile::write(&place, launched.child.id(), lock).map_err(host_error("write to", &place))?;
             let places = shared.cgroup_parents();
-            // Once: what the dead left does not become more while this one lives.
+            // Once per process: dead processes leave nothing more while this one runs.
             shared
                 .dead_cgroups_removed
                 .get_or_init(|| cgroup::remove_dead_cgroups(places, cage_owners::is_dead_cgroup));
@@ -351,7 +352,7 @@ impl EmbeddedState {
                 Some(system) => system,
                 None => {
                     let looked = host_system::read_host_system(&shared.etc, layout::HOSTNAME, super::HOME);
-                    let looked = looked.map_err(failed("look at the host's system"))?;
+                    let looked = looked.map_err(failed("read the host's system"))?;
                     shared.system.get_or_init(|| looked)
                 }
             };
@@ -359,9 +360,9 @@ impl EmbeddedState {
             let tools = shared.toolchains(&meta)?;
             let shown = tools.mounts(&place, shared.share_caches, &shared.ids);
             let mut shown = shown.map_err(failed("show the toolchains"))?;
-            shown.add_binds(&shared.binds, &shared.masks).map_err(failed("find what is to be shown"))?;
+            shown.add_binds(&shared.binds, &shared.masks).map_err(failed("find the directories to bind"))?;
             shown.add_layers(&meta.shown).map_err(failed("show a layer of the host"))?;
-            let wish = CageRequest {
+            let request = CageRequest {
                 meta: &meta,
                 folder: &place,
                 layers: &shared.layers,
@@ -372,13 +373,13 @@ impl EmbeddedState {
                 cgroup_limits_pids: groups.is_some() && places.pids(),
                 disabled_mechanisms: &shared.disabled_mechanisms,
             };
-            let plan = layout::plan(&wish, shared.ids).map_err(failed("plan the cage"))?;
+            let plan = layout::plan(&request, shared.ids).map_err(failed("plan the cage"))?;
             let joins = groups.as_ref().map_or_else(|| Ok(Vec::new()), CageCgroups::open_join_files);
             let joins = joins.map_err(failed("open the control group"))?;
             match launched.send_plan(&plan, &joins) {
-                // A launcher that has given up already has said why, and that is heard next.
+                // A launcher that has failed already has reported why, and that message is received next.
                 Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => (),
-                told => told.map_err(failed("hand the plan over"))?,
+                sent => sent.map_err(failed("send the plan"))?,
             }
             let most = meta.resources.disk.unwrap_or(layout::DEFAULT_DISK);
             let disk =
@@ -389,7 +390,7 @@ impl EmbeddedState {
         RunningCage::build(id, &labels, launched, volumes, held, disk, self.egress_server.as_deref()).await
     }
 
-    /// Unpacks the image a sandbox asked for, unless that has been done.
+    /// Unpacks the image that a sandbox requested, unless that has been done.
     pub(super) fn prepared_image(&self, meta: &SandboxMeta) -> Result<Option<image::ImageRootfs>, Error> {
         let Some(text) = &meta.image else { return Ok(None) };
         let mut known = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -402,7 +403,7 @@ impl EmbeddedState {
         Ok(Some(prepared))
     }
 
-    /// Returns the toolchains a sandbox asked for, looked for once. An image brings its own.
+    /// Returns the toolchains that a sandbox requested; each selection is searched for once. An image brings its own.
     pub(super) fn toolchains(&self, meta: &SandboxMeta) -> Result<Arc<CageToolchains>, Error> {
         if let Some(image) = self.prepared_image(meta)? {
             return Ok(Arc::new(CageToolchains::from_image(&image.config)));
@@ -416,11 +417,11 @@ impl EmbeddedState {
         Ok(tools)
     }
 
-    /// Ends the cage that this process has over a sandbox.
+    /// Ends the cage that this process runs for a sandbox.
     pub(super) async fn end_own_cage(&self, meta: &SandboxMeta) {
         let slot = self.cages.lock().unwrap_or_else(PoisonError::into_inner).get(&meta.key).cloned();
         if let Some(slot) = slot {
-            // Held while it ends: whoever wants a cage meanwhile gets the next one.
+            // The lock is held until it has ended: a caller that wants a cage meanwhile gets the next one.
             let mut slot = slot.lock().await;
             if let Some(live) = slot.take() {
                 live.end().await;
@@ -428,14 +429,14 @@ impl EmbeddedState {
         }
     }
 
-    /// Ends every cage over a sandbox, this process's and others'.
+    /// Ends every cage of a sandbox, those of this process and of others.
     pub(super) async fn end_cages(&self, meta: &SandboxMeta, folder: &Path) -> Result<(), Error> {
         self.end_own_cage(meta).await;
         let (id, folder) = (meta.id.clone(), folder.to_owned());
         blocking(move || cage_owners::end_all_cages(&id, &folder)).await
     }
 
-    /// Forgets a sandbox that is no more.
+    /// Forgets a sandbox that was destroyed.
     pub(super) fn forget(&self, meta: &SandboxMeta) {
         self.cages.lock().unwrap_or_else(PoisonError::into_inner).remove(&meta.key);
     }

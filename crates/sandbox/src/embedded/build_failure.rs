@@ -1,10 +1,10 @@
-//! Why a cage cannot be built on a host, in words a person can act on. Decided from the step and the kernel's answer, and
-//! from settings that were read before.
+//! Explains why a cage cannot be built on a host, and what the user can do about it. Decides from the failed step, the
+//! kernel's error and settings that were read before.
 
 use std::fs;
 use std::io;
 
-/// Settings of the host that decide whether a user may make namespaces.
+/// Settings of the host that decide whether a user may create namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NamespaceSettings {
     /// `kernel.apparmor_restrict_unprivileged_userns`.
@@ -13,15 +13,15 @@ pub(super) struct NamespaceSettings {
     pub(super) unprivileged_userns: Option<u64>,
     /// `user.max_user_namespaces`.
     pub(super) max_user_namespaces: Option<u64>,
-    /// Whether this looks like a container itself.
+    /// Whether this process seems to run in a container.
     pub(super) container: bool,
     pub(super) root: bool,
-    /// The kernel's version, as it writes it.
+    /// The kernel's version string.
     pub(super) kernel: String,
 }
 
 impl NamespaceSettings {
-    /// Reads them; changes nothing.
+    /// Reads the settings; changes nothing.
     pub(super) fn read() -> Self {
         let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse().ok();
         Self {
@@ -41,21 +41,21 @@ impl NamespaceSettings {
     }
 }
 
-/// A reason and what to do about it, the best way first.
+/// A reason and what to do about it, the best remedy first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FailureExplanation {
     pub(super) why: String,
     pub(super) remedies: Vec<String>,
 }
 
-/// The oldest kernel with everything a cage is made of.
+/// The oldest kernel with all features that a cage needs.
 pub(super) const MIN_KERNEL: (u32, u32) = (5, 12);
 
 const APPARMOR_PROFILE_COMMAND: &str = "printf 'abi <abi/4.0>,\\ninclude <tunables/global>\\nprofile ralph %s flags=(unconfined) { userns, }\\n' \"$(command -v ralph)\" | sudo tee /etc/apparmor.d/ralph && sudo apparmor_parser -r /etc/apparmor.d/ralph";
 
 /// Explains a failed step.
 pub(super) fn explain_failure(step: &str, error: &io::Error, settings: &NamespaceSettings) -> FailureExplanation {
-    let told = |why: &str, remedies: &[&str]| FailureExplanation {
+    let explain = |why: &str, remedies: &[&str]| FailureExplanation {
         why: why.to_owned(),
         remedies: remedies.iter().map(ToString::to_string).collect(),
     };
@@ -63,43 +63,43 @@ pub(super) fn explain_failure(step: &str, error: &io::Error, settings: &Namespac
     let errno = error.raw_os_error().unwrap_or(0);
     let users = step.contains("namespaces") || step.contains("uid_map") || step.contains("setgroups");
     if errno == libc::ENOSYS || (errno == libc::EINVAL && settings.version() < MIN_KERNEL) {
-        return told(
+        return explain(
             &format!("this kernel ({}) is older than {}.{}", settings.kernel, MIN_KERNEL.0, MIN_KERNEL.1),
             &["use a newer kernel", other],
         );
     }
     if users && (errno == libc::ENOSPC || settings.max_user_namespaces == Some(0)) {
-        return told(
+        return explain(
             "this host allows no user namespaces (user.max_user_namespaces)",
             &["sudo sysctl -w user.max_user_namespaces=15000", other],
         );
     }
     if users && settings.unprivileged_userns == Some(0) && !settings.root {
-        return told(
-            "this host allows user namespaces to root alone (kernel.unprivileged_userns_clone)",
+        return explain(
+            "this host allows user namespaces only to root (kernel.unprivileged_userns_clone)",
             &["sudo sysctl -w kernel.unprivileged_userns_clone=1", other],
         );
     }
     let denied = errno == libc::EPERM || errno == libc::EACCES;
     if denied && settings.apparmor_restriction.is_some_and(|set| set != 0) && !settings.root {
-        return told(
-            "AppArmor keeps programs without a profile from using user namespaces (kernel.apparmor_restrict_unprivileged_userns)",
+        return explain(
+            "AppArmor does not let programs without a profile use user namespaces (kernel.apparmor_restrict_unprivileged_userns)",
             &[APPARMOR_PROFILE_COMMAND, other],
         );
     }
     if denied && step.contains("mount proc") {
-        return told(
+        return explain(
             "the container this runs in covers parts of /proc, so no new /proc can be mounted in it",
             &["run the container with `--security-opt systempaths=unconfined`", other],
         );
     }
     if denied && (users || settings.container) {
-        return told(
-            "the container this runs in does not let programs make namespaces (seccomp or capabilities)",
+        return explain(
+            "the container this runs in does not let programs create namespaces (seccomp or capabilities)",
             &["run the container with `--security-opt seccomp=unconfined --security-opt apparmor=unconfined`", other],
         );
     }
-    told(&format!("the kernel answered `{error}` to the step `{step}`"), &[other])
+    explain(&format!("the step `{step}` failed with `{error}`"), &[other])
 }
 
 #[cfg(test)]
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn every_known_refusal_has_its_own_words() {
+    fn every_known_refusal_has_its_own_explanation() {
         let plain = NamespaceSettings { kernel: "6.8.0-31-generic".to_owned(), ..NamespaceSettings::default() };
         let with = |change: fn(&mut NamespaceSettings)| {
             let mut settings = plain.clone();

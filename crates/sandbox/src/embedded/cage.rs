@@ -1,5 +1,5 @@
-//! A cage that stands: the launcher's process, the socket to it, its directories and doors. Dropped, it is gone with
-//! everything in it.
+//! Controls a running cage: the launcher's process, the socket to it, its directories and its egress sockets.
+//! Dropping it ends the cage with everything in it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,11 +24,11 @@ use super::launcher_protocol::{self, LauncherMessage};
 use crate::files::RootDir;
 use crate::{EgressServer, Error, ResourceLimit, ServeGuard};
 
-/// How long a cage may take to build; a host that is slower than this is out of order.
+/// How long a cage may take to build; a host that is slower than this has a fault.
 const BUILD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long process 1 may take to go by itself.
+/// How long process 1 may take to exit by itself.
 const EXIT_GRACE: Duration = Duration::from_secs(3);
-/// How long an ended cage may take to be gone.
+/// How long a killed cage may take to disappear.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -40,14 +40,14 @@ pub(super) struct RunningCage {
     pub(super) landlock: u8,
     ended: watch::Receiver<bool>,
     limits_reached: Arc<Mutex<Vec<(Instant, ResourceLimit)>>>,
-    /// What it has of the host, until it is gone.
+    /// The host resources that it holds until it has ended.
     host_resources: Mutex<Option<(Option<CageCgroups>, CagePidFile)>>,
-    /// What the kernel had counted when its groups were given back.
+    /// What the kernel had counted when its control groups were released.
     final_cgroup_events: Mutex<CgroupEvents>,
-    /// The disk under it, where that is watched.
+    /// The watch on its disk usage, if there is one.
     pub(super) disk: Option<Arc<DiskWatch>>,
     ending: AtomicBool,
-    /// Whoever stands at the doors, for as long as there are any.
+    /// Keeps the egress sockets served while the cage exists.
     _egress_guard: Option<ServeGuard>,
 }
 
@@ -60,57 +60,57 @@ impl RunningCage {
         volumes: usize,
         held: (Option<CageCgroups>, CagePidFile),
         disk: Option<Arc<DiskWatch>>,
-        door: Option<&dyn EgressServer>,
+        egress_server: Option<&dyn EgressServer>,
     ) -> Result<Self, Error> {
         let LauncherProcess { mut child, ctl } = launched;
         let failed = |step: &str, source: io::Error| Error::Cage { id: id.to_owned(), step: step.to_owned(), source };
-        // Not a stream, but a socket like one: it is waited for in the same way.
+        // Not a stream socket, but tokio waits for it in the same way.
         let ctl = UnixStream::from_std(ctl.into()).map_err(|source| failed("watch the launcher", source))?;
-        let said = match tokio::time::timeout(BUILD_TIMEOUT, receive_message(&ctl)).await {
-            Ok(Ok(said)) => said,
-            Ok(Err(source)) => return Err(failed("hear from the launcher", source)),
+        let message = match tokio::time::timeout(BUILD_TIMEOUT, receive_message(&ctl)).await {
+            Ok(Ok(message)) => message,
+            Ok(Err(source)) => return Err(failed("receive from the launcher", source)),
             Err(_) => {
-                // It may hang in the kernel; whether it can be killed is not ours to wait for.
+                // It may hang in the kernel, so do not wait for its death.
                 let _ = child.start_kill();
-                return Err(failed("hear from the launcher in time", io::ErrorKind::TimedOut.into()));
+                return Err(failed("receive from the launcher in time", io::ErrorKind::TimedOut.into()));
             }
         };
-        let (landlock, sockets, mut descriptors) = match said {
+        let (landlock, sockets, mut descriptors) = match message {
             Some((LauncherMessage::Ready { landlock, sockets }, descriptors)) => (landlock, sockets, descriptors),
             Some((LauncherMessage::Failed { step, errno }, _)) => {
                 return Err(failed(&step, io::Error::from_raw_os_error(errno)));
             }
-            _ => return Err(failed("hear from the launcher", io::ErrorKind::UnexpectedEof.into())),
+            _ => return Err(failed("receive from the launcher", io::ErrorKind::UnexpectedEof.into())),
         };
         if descriptors.len() != volumes + sockets.len() {
-            return Err(failed("hear from the launcher", io::ErrorKind::InvalidData.into()));
+            return Err(failed("receive from the launcher", io::ErrorKind::InvalidData.into()));
         }
         let listeners = descriptors.split_off(volumes);
         let roots = descriptors.into_iter().map(|fd| Arc::new(RootDir::new(id, fd))).collect();
-        let doors = match door {
-            Some(door) if !listeners.is_empty() => {
-                let doors = sort_sockets(sockets, listeners).map_err(|source| failed("open the doors", source))?;
-                Some(door.serve(id, labels, doors).map_err(|source| failed("open the doors", source))?)
+        let egress_guard = match egress_server {
+            Some(server) if !listeners.is_empty() => {
+                let sorted = sort_sockets(sockets, listeners).map_err(|source| failed("serve the egress", source))?;
+                Some(server.serve(id, labels, sorted).map_err(|source| failed("serve the egress", source))?)
             }
             _ => None,
         };
-        let (tell, gone) = watch::channel(false);
+        let (ended_sender, ended) = watch::channel(false);
         let reached = Arc::new(Mutex::new(Vec::new()));
         let ctl = Arc::new(ctl);
-        tokio::spawn(follow_messages(Arc::downgrade(&ctl), reached.clone(), tell));
+        tokio::spawn(follow_messages(Arc::downgrade(&ctl), reached.clone(), ended_sender));
         let child = tokio::sync::Mutex::new(child);
         Ok(Self {
             ctl,
             child,
             roots,
             landlock,
-            ended: gone,
+            ended,
             limits_reached: reached,
             host_resources: Mutex::new(Some(held)),
             final_cgroup_events: Mutex::default(),
             disk,
             ending: AtomicBool::new(false),
-            _egress_guard: doors,
+            _egress_guard: egress_guard,
         })
     }
 
@@ -119,11 +119,11 @@ impl RunningCage {
         !*self.ended.borrow() && !self.ending.load(Ordering::Acquire)
     }
 
-    /// Waits until the cage is gone.
+    /// Waits until the cage has ended.
     pub(super) async fn wait_ended(&self) {
-        let mut gone = self.ended.clone();
-        // The sender's end is the same news.
-        let _ = gone.wait_for(|gone| *gone).await;
+        let mut ended = self.ended.clone();
+        // An error means that the sender is dropped, which also means that the cage has ended.
+        let _ = ended.wait_for(|ended| *ended).await;
     }
 
     /// Sends a request to process 1.
@@ -148,21 +148,21 @@ impl RunningCage {
         }
     }
 
-    /// Gives back what the cage had of the host. Commands that have not noticed its end yet must not keep it.
+    /// Releases the host resources of the cage. Commands that have not noticed its end yet must not keep them.
     fn release(&self) {
         *self.final_cgroup_events.lock().unwrap_or_else(PoisonError::into_inner) = self.cgroup_events();
         drop(self.host_resources.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Notes a limit that the host has seen reached.
+    /// Records a limit that the supervisor has seen reached.
     pub(super) fn record_limit(&self, limit: ResourceLimit) {
         record_limit(&self.limits_reached, limit);
     }
 
-    /// Returns which limit was reached since a moment.
+    /// Returns the limit that was reached since a point in time, if any.
     pub(super) fn limit_reached_since(&self, since: Instant, counted: CgroupEvents) -> Option<ResourceLimit> {
         let noted = self.limits_reached.lock().unwrap_or_else(PoisonError::into_inner);
-        // Held memory counts more than a busy table of processes.
+        // A reached memory limit explains more than a full process table.
         let noted = noted.iter().filter(|(at, _)| *at >= since).map(|(_, limit)| *limit);
         let strongest = noted.min_by_key(|limit| match limit {
             ResourceLimit::Disk => 0,
@@ -172,12 +172,12 @@ impl RunningCage {
         strongest.or_else(|| self.cgroup_events().limit_since(counted))
     }
 
-    /// Ends the cage at once, with everything in it, and waits until it is gone.
+    /// Ends the cage at once, with everything in it, and waits until it has disappeared.
     pub(super) async fn end(&self) {
         self.ending.store(true, Ordering::Release);
         let mut child = self.child.lock().await;
-        // Process 1 sees that nobody is left to serve, and its end is everybody's. The helper outlives it and so tells
-        // that all are gone, which its own death would not.
+        // Process 1 sees its socket closed and exits, which ends every process in the cage. The outer process waits for
+        // that, so its exit shows that all are gone; killing it would show nothing.
         let _ = shutdown(&*self.ctl, Shutdown::Write);
         if tokio::time::timeout(EXIT_GRACE, child.wait()).await.is_err() {
             let _ = child.start_kill();
@@ -185,7 +185,7 @@ impl RunningCage {
         }
         let _ = tokio::time::timeout(END_TIMEOUT, self.wait_ended()).await;
         if let Some(disk) = self.disk.clone() {
-            // A count that fails is one that is not written down.
+            // If the count fails, the excess is not recorded.
             let _ = tokio::task::spawn_blocking(move || disk.save_excess()).await;
         }
         self.release();
@@ -195,22 +195,22 @@ impl RunningCage {
 impl Drop for RunningCage {
     fn drop(&mut self) {
         if let Ok(mut child) = self.child.try_lock() {
-            // Gone already, most of the time; and if not, the closed socket says the same.
+            // Usually it has exited already; otherwise the closed socket ends it as well.
             let _ = child.start_kill();
         }
     }
 }
 
-/// Notes that a limit was reached just now; when it was reached before is forgotten.
+/// Records that a limit was reached just now, replacing an earlier record of the same limit.
 fn record_limit(reached: &Mutex<Vec<(Instant, ResourceLimit)>>, limit: ResourceLimit) {
     let mut reached = reached.lock().unwrap_or_else(PoisonError::into_inner);
     reached.retain(|(_, noted)| *noted != limit);
     reached.push((Instant::now(), limit));
 }
 
-/// Hears one message; `None` when the launcher is gone.
+/// Receives one message; `None` when the launcher is gone.
 async fn receive_message(ctl: &UnixStream) -> io::Result<Option<(LauncherMessage, Vec<OwnedFd>)>> {
-    // What was said last lies behind the news that the other side is gone.
+    // The last message can still be read after the error that reports the closed connection.
     let mut reset = false;
     loop {
         ctl.readable().await?;
@@ -226,17 +226,17 @@ async fn receive_message(ctl: &UnixStream) -> io::Result<Option<(LauncherMessage
     }
 }
 
-/// Follows what process 1 says until it is gone.
+/// Handles the messages of process 1 until it is gone.
 async fn follow_messages(
     ctl: std::sync::Weak<UnixStream>,
     reached: Arc<Mutex<Vec<(Instant, ResourceLimit)>>>,
-    tell: watch::Sender<bool>,
+    ended: watch::Sender<bool>,
 ) {
-    // Held only here and by the owner: when the owner lets go, the launcher must see the socket close.
+    // Only the owner holds the socket permanently: when it drops it, the launcher must see the socket close.
     while let Some(ctl) = ctl.upgrade() {
-        let heard = tokio::time::timeout(Duration::from_millis(200), receive_message(&ctl)).await;
+        let received = tokio::time::timeout(Duration::from_millis(200), receive_message(&ctl)).await;
         drop(ctl);
-        match heard {
+        match received {
             Err(_) => (),
             Ok(Ok(Some((LauncherMessage::Limit { processes, .. }, _)))) => {
                 let limit = if processes { ResourceLimit::Processes } else { ResourceLimit::Memory };
@@ -245,10 +245,10 @@ async fn follow_messages(
             Ok(_) => break,
         }
     }
-    let _ = tell.send(true);
+    let _ = ended.send(true);
 }
 
-/// Returns the directory a path of the sandbox belongs to, and the path in it.
+/// Returns whether a path of the sandbox is in the exchange directory, and the path below its volume.
 pub(super) fn split_exchange_path<'a>(path: &'a Path, exchange: &Path) -> (bool, &'a Path) {
     match path.strip_prefix(exchange) {
         Ok(below) => (true, if below.as_os_str().is_empty() { Path::new(".") } else { below }),

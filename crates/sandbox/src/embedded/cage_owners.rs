@@ -1,5 +1,5 @@
-//! Who has a cage over a sandbox right now: a lock while it stands, and a note with the launcher's number by which
-//! another process can end it.
+//! Records which cages run for a sandbox: a lock while a cage exists, and a file with the launcher's process number by
+//! which another process can end it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,10 +16,10 @@ use crate::{Error, token};
 const LOCK_FILE: &str = "lock";
 const PID_FILE_PREFIX: &str = "cage-";
 const CGROUP_PREFIX: &str = "ralph-";
-/// How long a killed cage may take to be gone.
+/// How long a killed cage may take to disappear.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Holds a sandbox for a cage. Layers have room for one cage at a time; plain folders for any number.
+/// Locks a sandbox for a cage. A sandbox with layers can have one cage at a time; one with plain folders any number.
 pub(super) fn lock(id: &str, folder: &Path, alone: bool) -> Result<SandboxLock, Error> {
     let how = if alone { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
     let path = folder.join(LOCK_FILE);
@@ -28,7 +28,8 @@ pub(super) fn lock(id: &str, folder: &Path, alone: bool) -> Result<SandboxLock, 
     match flock(&file, how) {
         Ok(()) => {
             if alone {
-                // Nobody else holds it, so a cage that still has a note here is a dead owner's and about to be gone.
+                // No other process holds the lock, so a cage that still has a file here belongs to a dead owner and is
+                // about to end.
                 end_all_cages(id, folder)?;
             }
             Ok(SandboxLock(file))
@@ -38,18 +39,19 @@ pub(super) fn lock(id: &str, folder: &Path, alone: bool) -> Result<SandboxLock, 
     }
 }
 
-/// A hold on a sandbox.
+/// A lock on a sandbox.
 #[derive(Debug)]
 pub(super) struct SandboxLock(File);
 
 impl Drop for SandboxLock {
     fn drop(&mut self) {
-        // Said aloud: closing is not enough while a process that is just being started elsewhere has a copy of it.
+        // Unlocked explicitly: closing is not enough while a process that another thread is starting has a copy of the
+        // descriptor.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
-/// A cage's note in its sandbox's folder, removed with the value.
+/// A cage's file in the folder of its sandbox, removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct CagePidFile {
     path: PathBuf,
@@ -68,18 +70,18 @@ impl CagePidFile {
 
 impl Drop for CagePidFile {
     fn drop(&mut self) {
-        // The folder may have been buried meanwhile, and then the note goes with it.
+        // The folder may have been moved to the trash meanwhile, and the file is removed with it.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Returns the notes in a folder, each with the launcher's number and when that was started.
+/// Returns the cage files in a folder, each with the launcher's process number and start time.
 fn pid_files(folder: &Path) -> Vec<(PathBuf, Option<(u64, u64)>)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let notes = entries
+    let paths = entries
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(PID_FILE_PREFIX))
         .map(|entry| entry.path());
-    notes
+    paths
         .map(|path| {
             let text = fs::read_to_string(&path).unwrap_or_default();
             let mut words = text.split_whitespace().map(|word| word.parse().ok());
@@ -89,19 +91,19 @@ fn pid_files(folder: &Path) -> Vec<(PathBuf, Option<(u64, u64)>)> {
         .collect()
 }
 
-/// Removes the notes of cages that are no more.
+/// Removes the files of cages that have ended.
 fn remove_dead_pid_files(folder: &Path) {
     for (path, launcher) in pid_files(folder) {
         let lives = |(pid, since)| u32::try_from(pid).is_ok_and(|pid| is_alive(pid, since));
-        // One that cannot be read may be one that is being written.
+        // A file that cannot be parsed may be one that is being written.
         if launcher.is_some_and(|launcher| !lives(launcher)) {
-            // Somebody else may have removed it, its owner first of all.
+            // Another process may have removed it already, most likely its owner.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// Ends every cage whose note lies in a folder.
+/// Ends every cage that has a file in the folder.
 pub(super) fn end_all_cages(id: &str, folder: &Path) -> Result<(), Error> {
     let mut left = 0;
     for (path, launcher) in pid_files(folder) {
@@ -115,16 +117,17 @@ pub(super) fn end_all_cages(id: &str, folder: &Path) -> Result<(), Error> {
     if left == 0 { Ok(()) } else { Err(Error::Unkillable { id: id.to_owned(), count: left }) }
 }
 
-/// Ends a launcher, if the number still is the one's that was noted. Returns whether it is gone.
+/// Ends a launcher, if the process number still belongs to it. Returns whether it is gone.
 fn end_launcher(pid: u64, since: u64) -> bool {
     let Some(process) = u32::try_from(pid).ok().filter(|pid| *pid > 0) else { return true };
     let number = i32::try_from(process).ok().and_then(Pid::from_raw);
     let Some(Ok(held)) = number.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return true };
-    // Asked after it is held: from here on the number cannot become somebody else's.
+    // Checked after the pidfd is open: from here on the number cannot pass to another process unnoticed.
     if !is_alive(process, since) {
         return true;
     }
-    // Process 1 first: the helper ends when everybody in the cage has, and so tells it. Its own death would not.
+    // Process 1 first: the outer process exits once every process in the cage has ended, which its own death would not
+    // show.
     let asked = init_process(process).is_some_and(|first| pidfd_send_signal(&first, Signal::KILL).is_ok());
     if (asked && is_gone_within(process, since, KILL_TIMEOUT / 4)) || pidfd_send_signal(&held, Signal::KILL).is_err() {
         return !is_alive(process, since);
@@ -137,13 +140,13 @@ fn init_process(launcher: u32) -> Option<std::os::fd::OwnedFd> {
     let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).ok()?;
     let child = Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)?;
     let held = pidfd_open(child, PidfdFlags::empty()).ok()?;
-    // Asked again after it is held: a number that is still the launcher's only child has not become somebody else's.
+    // Checked again after the pidfd is open: a number that is still the launcher's only child was not reused.
     let again = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).ok()?;
     (again == children).then_some(held)
 }
 
-fn is_gone_within(process: u32, since: u64, patience: Duration) -> bool {
-    let until = Instant::now() + patience;
+fn is_gone_within(process: u32, since: u64, timeout: Duration) -> bool {
+    let until = Instant::now() + timeout;
     while is_alive(process, since) {
         if Instant::now() >= until {
             return false;
@@ -153,8 +156,8 @@ fn is_gone_within(process: u32, since: u64, patience: Duration) -> bool {
     true
 }
 
-/// Returns whether the process that was started then is still at work. Dead and only waiting to be collected by its
-/// parent is gone enough.
+/// Returns whether the process with this start time is still running. One that is dead and only waits to be reaped by
+/// its parent counts as gone.
 fn is_alive(process: u32, since: u64) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let dead = stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X']));
@@ -170,13 +173,13 @@ fn parse_start_time(stat: &str) -> Option<u64> {
     stat.rsplit(") ").next()?.split(' ').nth(19)?.parse().ok()
 }
 
-/// Returns a name for a control group that tells whose it is.
+/// Returns a name for a control group that identifies its owner.
 pub(super) fn cgroup_name() -> String {
     let pid = std::process::id();
     format!("{CGROUP_PREFIX}{pid}-{}-{}", start_time(pid).unwrap_or(0), token::random())
 }
 
-/// Returns whether a control group was made by a ralph that is dead.
+/// Returns whether a control group was created by a ralph process that is dead.
 pub(super) fn is_dead_cgroup(name: &str) -> bool {
     let Some(rest) = name.strip_prefix(CGROUP_PREFIX) else { return false };
     let mut parts = rest.split('-');
@@ -191,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_tell_whose_they_are() {
+    fn cgroup_names_identify_dead_owners() {
         assert!(!is_dead_cgroup(&cgroup_name()));
         assert!(is_dead_cgroup("ralph-1-999999999999-abc"));
         assert!(!is_dead_cgroup("ralph-host"));
@@ -199,9 +202,9 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_somebody_elses_is_left_alone() {
+    fn reused_process_numbers_are_not_killed() {
         let own = std::process::id();
-        assert!(end_launcher(u64::from(own), 1), "it would have been us");
+        assert!(end_launcher(u64::from(own), 1), "this would have killed the test itself");
         assert!(end_launcher(0, 0));
     }
 }

@@ -1,4 +1,5 @@
-//! Limits the kernel holds: a control group per cage where this user may make one, and an honest `None` where not.
+//! Limits cages with the kernel's control groups: one group per cage where this user may create one, and `None` where
+//! not.
 
 use std::fs::{self, File};
 use std::io;
@@ -6,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::ResourceLimit;
 
-/// The groups of one cage, removed with the value.
+/// The groups of one cage, removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct CageCgroups {
     memory: Option<PathBuf>,
@@ -15,7 +16,7 @@ pub(super) struct CageCgroups {
     is_v2: bool,
 }
 
-/// What to hold a cage to.
+/// The limits of one cage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CgroupLimits {
     pub(super) memory: u64,
@@ -24,7 +25,7 @@ pub(super) struct CgroupLimits {
     pub(super) cpus: Option<u32>,
 }
 
-/// Where this process may make groups.
+/// The groups below which this process may create others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CgroupParents {
     memory: Option<PathBuf>,
@@ -33,7 +34,7 @@ pub(super) struct CgroupParents {
     is_v2: bool,
 }
 
-/// What the kernel has counted so far.
+/// The limit events that the kernel has counted so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CgroupEvents {
     oom_kills: u64,
@@ -54,12 +55,12 @@ impl CgroupEvents {
 }
 
 impl CgroupParents {
-    /// Nowhere: what is held is then held without the kernel's groups.
+    /// Returns no parents: limits then hold without the kernel's groups.
     pub(super) fn none() -> Self {
         Self { memory: None, pids: None, cpu: None, is_v2: true }
     }
 
-    /// Reads where the groups of this process are and whether it may make more below them.
+    /// Reads where the groups of this process are and whether it may create others below them.
     pub(super) fn find() -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -73,7 +74,7 @@ impl CgroupParents {
         places
     }
 
-    /// Decides from the two tables alone.
+    /// Decides from the content of `mountinfo` and `cgroup` alone.
     fn read(mounts: &str, own: &str) -> Self {
         let controller = |name: &str| -> Option<PathBuf> {
             let path = own.lines().find_map(|line| {
@@ -100,7 +101,7 @@ impl CgroupParents {
         Self { memory: one.clone(), pids: one.clone(), cpu: one, is_v2: true }
     }
 
-    /// Returns whether memory can be held at all.
+    /// Returns whether memory can be limited.
     pub(super) fn memory(&self) -> bool {
         self.memory.is_some()
     }
@@ -109,8 +110,8 @@ impl CgroupParents {
         self.pids.is_some()
     }
 
-    /// Makes the groups of one cage. `None` when this process may make none.
-    pub(super) fn make(&self, name: &str, held: &CgroupLimits) -> io::Result<Option<CageCgroups>> {
+    /// Creates the groups of one cage. `None` when this process may create none.
+    pub(super) fn make(&self, name: &str, limits: &CgroupLimits) -> io::Result<Option<CageCgroups>> {
         if !self.memory() && !self.pids() {
             return Ok(None);
         }
@@ -125,24 +126,24 @@ impl CgroupParents {
         };
         groups.memory = make(below(&self.memory))?;
         groups.pids = make(below(&self.pids))?;
-        groups.cpu = if held.cpus.is_some() { make(below(&self.cpu))? } else { None };
-        groups.apply_limits(held)?;
+        groups.cpu = if limits.cpus.is_some() { make(below(&self.cpu))? } else { None };
+        groups.apply_limits(limits)?;
         Ok(Some(groups))
     }
 }
 
 impl CageCgroups {
-    fn apply_limits(&self, held: &CgroupLimits) -> io::Result<()> {
+    fn apply_limits(&self, limits: &CgroupLimits) -> io::Result<()> {
         let set = |dir: &Option<PathBuf>, file: &str, value: String| -> io::Result<()> {
             match dir {
                 Some(dir) => fs::write(dir.join(file), value),
                 None => Ok(()),
             }
         };
-        let (memory, pids) = (held.memory.to_string(), held.pids.to_string());
+        let (memory, pids) = (limits.memory.to_string(), limits.pids.to_string());
         if self.is_v2 {
             set(&self.memory, "memory.max", memory)?;
-            // Absent where there is no swap to forbid.
+            // The file is absent on hosts without swap.
             let _ = set(&self.memory, "memory.swap.max", "0".to_owned());
             let _ = set(&self.memory, "memory.oom.group", "0".to_owned());
         } else {
@@ -150,7 +151,7 @@ impl CageCgroups {
             let _ = set(&self.memory, "memory.memsw.limit_in_bytes", memory);
         }
         set(&self.pids, "pids.max", pids)?;
-        if let Some(cpus) = held.cpus {
+        if let Some(cpus) = limits.cpus {
             let quota = u64::from(cpus) * 100;
             if self.is_v2 {
                 set(&self.cpu, "cpu.max", format!("{quota} 100000"))?;
@@ -162,10 +163,10 @@ impl CageCgroups {
         Ok(())
     }
 
-    /// Opens the files by which a process of one thread joins, itself, with a `0`.
+    /// Opens the files to which a single-threaded process writes `0` to join the groups itself.
     ///
-    /// In the older kind that is the file of threads: one that moves itself waits for nobody, where moving a process
-    /// makes the kernel hold every fork on the machine, for some milliseconds.
+    /// In version 1 that is the file of threads: a thread that moves itself does not wait, whereas moving a process
+    /// makes the kernel block every fork on the machine for some milliseconds.
     pub(super) fn open_join_files(&self) -> io::Result<Vec<File>> {
         let name = if self.is_v2 { "cgroup.procs" } else { "tasks" };
         self.directories().iter().map(|dir| File::options().write(true).open(dir.join(name))).collect()
@@ -195,14 +196,15 @@ impl Drop for CageCgroups {
     fn drop(&mut self) {
         let busy: Vec<PathBuf> = self.directories().into_iter().filter(|dir| !remove(dir)).collect();
         if !busy.is_empty() {
-            // Empty as soon as the kernel has buried the last process, which is waited for elsewhere: this may be a
-            // thread that others need. What resists even so is swept when this process is dead.
+            // A group becomes empty once the kernel has released its last process. A separate thread waits for that,
+            // because this may be a thread of the async executor. A group that stays busy is removed by another process
+            // after this one has ended.
             std::thread::spawn(move || busy.iter().for_each(|dir| remove_with_retries(dir)));
         }
     }
 }
 
-/// Removes a group; returns whether it is gone, or will not be by trying again.
+/// Removes a group; returns false if it is busy and worth another try.
 fn remove(dir: &Path) -> bool {
     let busy = Some(rustix::io::Errno::BUSY.raw_os_error());
     !fs::remove_dir(dir).is_err_and(|error| error.raw_os_error() == busy)
@@ -217,12 +219,12 @@ fn remove_with_retries(dir: &Path) {
     }
 }
 
-/// Removes groups whose makers are dead, as told by their names.
+/// Removes groups whose owners are dead, according to their names.
 pub(super) fn remove_dead_cgroups(places: &CgroupParents, is_ours_and_dead: impl Fn(&str) -> bool) {
     for dir in [&places.memory, &places.pids, &places.cpu].into_iter().flatten() {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             if entry.file_name().to_str().is_some_and(&is_ours_and_dead) {
-                // One that is still in use stays for the next time.
+                // A group that is still in use stays until the next time.
                 let _ = fs::remove_dir(entry.path());
             }
         }
@@ -233,20 +235,20 @@ fn may_write(dir: &Path) -> bool {
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// Lets groups below this one have controllers; only possible when no process is left in it.
+/// Enables controllers for groups below this one; only possible when no process is left in it.
 fn delegate_controllers(dir: &Path) -> bool {
     let wanted = "+memory +pids +cpu";
     if fs::write(dir.join("cgroup.subtree_control"), wanted).is_ok() {
         return true;
     }
-    // A group with processes cannot hand anything down: this process steps aside, if it is the only one.
-    let aside = dir.join("ralph-host");
-    let stepped = fs::create_dir(&aside).or_else(|error| match error.kind() {
+    // A group with processes cannot delegate controllers: this process moves into a child group, if it is the only one.
+    let own_group = dir.join("ralph-host");
+    let created = fs::create_dir(&own_group).or_else(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => Ok(()),
         _ => Err(error),
     });
     let own = std::process::id().to_string();
-    stepped.and_then(|()| fs::write(aside.join("cgroup.procs"), own)).is_ok()
+    created.and_then(|()| fs::write(own_group.join("cgroup.procs"), own)).is_ok()
         && fs::write(dir.join("cgroup.subtree_control"), wanted).is_ok()
 }
 
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn places() {
+    fn parents_are_found_in_both_versions() {
         let older = "30 25 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
             31 25 0:27 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
             32 25 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
@@ -272,14 +274,14 @@ mod tests {
         let newer = "30 25 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         let want = [Some("/sys/fs/cgroup/user.slice/app.scope"); 3];
         check(newer, "0::/user.slice/app.scope\n", want, true);
-        // A mount that shows only a part of the tree.
+        // A mount that exposes only a part of the tree.
         let part = "30 25 0:26 /jobs/7 /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
         check(part, "4:memory:/jobs/7\n", [Some("/sys/fs/cgroup/memory"), None, None], false);
         check("", "", [None; 3], true);
     }
 
     #[test]
-    fn counts() {
+    fn new_events_name_the_limit_that_was_reached() {
         let count = |out_of_memory, too_many| CgroupEvents { oom_kills: out_of_memory, process_limit_hits: too_many };
         assert_eq!(count(1, 1).limit_since(count(1, 1)), None);
         assert_eq!(count(2, 1).limit_since(count(1, 1)), Some(ResourceLimit::Memory));

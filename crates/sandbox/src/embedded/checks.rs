@@ -1,4 +1,4 @@
-//! Looks whether the host has what cages are built from.
+//! Checks whether the host has what cages need.
 
 use ralph_core::config::ToolchainSelection;
 
@@ -12,7 +12,7 @@ pub(super) fn check_host(backend: &EmbeddedBackend) -> Vec<BackendCheck> {
     let settings = NamespaceSettings::read();
     let mut checks = vec![kernel(&settings), namespaces(&settings), landlock(), limits(backend)];
     match backend.toolchain_notes(&ToolchainSelection::Auto) {
-        Ok(notes) if notes.is_empty() => checks.push(check("toolchains", Good, "all of PATH is shown", None)),
+        Ok(notes) if notes.is_empty() => checks.push(check("toolchains", Good, "all of PATH is visible", None)),
         Ok(notes) => checks.extend(notes.into_iter().map(|note| check("toolchains", Weak, note, None))),
         Err(error) => checks.push(check("toolchains", Weak, error.to_string(), None)),
     }
@@ -25,11 +25,11 @@ fn check(name: &'static str, status: BackendCheckStatus, found: impl Into<String
 
 fn limits(backend: &EmbeddedBackend) -> BackendCheck {
     match backend.kernel_limits() {
-        (true, true) => check("limits", Good, "the kernel holds memory and processes (cgroups)", None),
+        (true, true) => check("limits", Good, "the kernel limits memory and processes (cgroups)", None),
         _ => check(
             "limits",
             Weak,
-            "no memory limit by the kernel on this host: process 1 of a sandbox looks at memory five times a second instead",
+            "the kernel enforces no memory limit on this host: process 1 of a sandbox checks memory five times a second instead",
             Some("delegate a cgroup: systemd-run --user --scope -p Delegate=yes ralph run"),
         ),
     }
@@ -49,11 +49,11 @@ fn namespaces(settings: &NamespaceSettings) -> BackendCheck {
         || (!settings.root
             && (settings.unprivileged_userns == Some(0) || settings.apparmor_restriction.is_some_and(|set| set != 0)));
     if !refused {
-        return check("user namespaces", Good, "no setting is against them", None);
+        return check("user namespaces", Good, "no setting forbids them", None);
     }
-    let told = explain_failure("make namespaces", &std::io::Error::from_raw_os_error(1), settings);
-    let next = told.remedies.first().map(String::as_str);
-    check("user namespaces", Missing, told.why, next)
+    let explanation = explain_failure("make namespaces", &std::io::Error::from_raw_os_error(1), settings);
+    let next = explanation.remedies.first().map(String::as_str);
+    check("user namespaces", Missing, explanation.why, next)
 }
 
 fn landlock() -> BackendCheck {
@@ -61,7 +61,7 @@ fn landlock() -> BackendCheck {
         0 => check(
             "landlock",
             Weak,
-            "this kernel has none: the second wall around files is missing, the first stands without it",
+            "this kernel has none: the second layer of file isolation is missing, the first one holds without it",
             None,
         ),
         version => check("landlock", Good, format!("version {version}"), None),

@@ -1,4 +1,4 @@
-//! One command in a cage: its request, its pipes or terminal, its time and its end.
+//! Runs one command in a cage: sends the request, copies its input and output, and enforces its timeout.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -14,25 +14,26 @@ use super::launcher_protocol::{self, CommandMessage, ProgramRequest};
 use crate::command_pipes::CommandPipes;
 use crate::{ExecExit, ExecRequest, ExecStatus, OutputSink, ResourceLimit};
 
-/// What a command is given between being asked to end and being ended, when its time is over.
+/// The time between SIGTERM and SIGKILL when a command has timed out.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
-/// How long the keeper may take to end a tree; then the whole cage is ended.
+/// How long the command supervisor may take to kill a process tree; then the whole cage is ended.
 const KILL_GRACE: Duration = Duration::from_secs(8);
-/// How long the output of a command that has ended is waited for, when something else keeps its pipes open.
+/// How long to wait for further output of a command that has ended, when another process keeps its pipes open.
 const DRAIN_GRACE: Duration = Duration::from_millis(200);
 
-/// Why a command has no exit.
+/// Why a command has no exit status.
 #[derive(Debug)]
 pub(super) enum CommandError {
     /// It could not be started.
     NotStarted(io::Error),
-    /// It was started and then lost sight of.
+    /// It was started, but its end was not reported.
     LostTrack(io::Error),
 }
 
 type CageCommandPipes<'a> = CommandPipes<'a, pipe::Sender, pipe::Receiver, pipe::Receiver>;
 
-/// Runs a command to its end. Dropped before that, the keeper ends the command and everything under it.
+/// Runs a command to its end. If the future is dropped before that, the command supervisor kills the whole process
+/// tree.
 pub(super) async fn run(
     live: &Arc<RunningCage>,
     exec: &ExecRequest,
@@ -48,16 +49,17 @@ pub(super) async fn run(
     let ended = loop {
         tokio::select! {
             moved = pipes.step(sink) => moved.map_err(CommandError::LostTrack)?,
-            heard = line.receive() => match heard.map_err(CommandError::LostTrack)? {
+            received = line.receive() => match received.map_err(CommandError::LostTrack)? {
                 Some((CommandMessage::NotStarted(errno), _)) => {
                     line.close();
                     return Err(CommandError::NotStarted(start_error(errno)));
                 }
                 Some((CommandMessage::ProcessTableFull, _)) => live.record_limit(ResourceLimit::Processes),
                 Some((CommandMessage::Terminal, Some(terminal))) => pipes = terminal_pipes(terminal, exec).map_err(CommandError::LostTrack)?,
-                Some((word, _)) => break Some(word),
+                Some((message, _)) => break Some(message),
                 None => {
-                    // Its keeper was ended from inside, so nobody knows what is left of it: the cage goes with it.
+                    // The command supervisor was killed from inside, so what is left of the command is unknown: the
+                    // whole cage is ended.
                     live.end().await;
                     break Some(CommandMessage::Killed(SIGKILL));
                 }
@@ -81,7 +83,7 @@ pub(super) async fn run(
     if let Some(disk) = live.disk.as_ref().filter(|_| live.is_running())
         && disk.is_over_limit().await
     {
-        // It was faster than the watch, which would blame the next command.
+        // Checked now, because the disk watch would notice it later and attribute it to the next command.
         live.record_limit(ResourceLimit::Disk);
         live.end().await;
     }
@@ -89,24 +91,25 @@ pub(super) async fn run(
     Ok(ExecExit { status, duration: began.elapsed(), limit })
 }
 
-/// Tells a file that became too long from other ends: by the signal itself, or as shells speak of it.
+/// Returns the disk limit if the command ended by a file that grew too large: by the signal itself, or by a shell's
+/// code for it.
 fn file_size_limit(status: ExecStatus) -> Option<ResourceLimit> {
     let signal = libc::SIGXFSZ;
     (status == ExecStatus::Signal(signal) || status == ExecStatus::Code(128 + signal)).then_some(ResourceLimit::Disk)
 }
 
-/// Says what a number alone would not.
+/// Returns the error with an explanation where the error number alone is not enough.
 fn start_error(errno: i32) -> io::Error {
     let error = io::Error::from_raw_os_error(errno);
     if errno == libc::EAGAIN {
-        let why = "the sandbox runs as many processes as it may; stop it to end what was left running";
+        let why = "the sandbox has reached its limit of processes; stop it to end the ones left running";
         return io::Error::new(error.kind(), why);
     }
     error
 }
 
-/// The line to a command's keeper. Let go before the command has ended, it sees to it that the command does: a keeper
-/// that was stopped from inside would not even notice.
+/// The channel to a command's supervisor. Dropped before the command has ended, it makes sure that the command ends: a
+/// command supervisor that was stopped from inside would not even notice the closed channel.
 struct SupervisorChannel<'a> {
     stream: Option<UnixStream>,
     cage: &'a Arc<RunningCage>,
@@ -120,14 +123,14 @@ impl SupervisorChannel<'_> {
         }
     }
 
-    fn send(&self, word: CommandMessage) {
+    fn send(&self, message: CommandMessage) {
         if let Some(line) = &self.stream {
-            // A keeper that is gone has told, or its cage is gone too; both are seen by whoever listens.
-            let _ = launcher_protocol::send(line.as_fd(), &word.bytes(), &[]);
+            // A command supervisor that is gone has reported before, or its cage is gone too; the receiver sees both.
+            let _ = launcher_protocol::send(line.as_fd(), &message.bytes(), &[]);
         }
     }
 
-    /// Lets go of it; the command has ended.
+    /// Closes the channel after the command has ended.
     fn close(&mut self) {
         self.stream = None;
     }
@@ -139,8 +142,8 @@ impl Drop for SupervisorChannel<'_> {
         let (Some(line), Ok(runtime)) = (self.stream.take(), tokio::runtime::Handle::try_current()) else { return };
         let live = Arc::downgrade(self.cage);
         runtime.spawn(async move {
-            let silence = async { while let Ok(Some(_)) = receive_message(&line).await {} };
-            if tokio::time::timeout(KILL_GRACE, silence).await.is_err()
+            let closed = async { while let Ok(Some(_)) = receive_message(&line).await {} };
+            if tokio::time::timeout(KILL_GRACE, closed).await.is_err()
                 && let Some(live) = live.upgrade()
             {
                 live.end().await;
@@ -170,7 +173,7 @@ async fn start_command<'a>(
     let (err, their_err) = io::pipe()?;
     let (their_in, own_in) = input.map_or((None, None), |(theirs, own)| (Some(theirs), Some(own)));
     if let Some(workspace) = live.roots.first() {
-        // A program may open its own output by name, and where ralph is root the agent is somebody else.
+        // A program may open its own output by name, and where ralph is root the agent is another user.
         for end in [Some(their_out.as_fd()), Some(their_err.as_fd()), their_in.as_ref().map(std::os::fd::AsFd::as_fd)] {
             end.map_or(Ok(()), |end| workspace.chown_to_owner(end))?;
         }
@@ -185,7 +188,7 @@ async fn start_command<'a>(
     Ok((line, CommandPipes::new(stdin, &exec.stdin, Some(out), Some(err))))
 }
 
-/// Reads and writes a terminal in the place of pipes.
+/// Returns pipes that read and write a terminal.
 fn terminal_pipes(terminal: OwnedFd, exec: &ExecRequest) -> io::Result<CageCommandPipes<'_>> {
     rustix::io::ioctl_fionbio(&terminal, true)?;
     let out = pipe::Receiver::from_owned_fd_unchecked(terminal.try_clone()?)?;
@@ -193,25 +196,25 @@ fn terminal_pipes(terminal: OwnedFd, exec: &ExecRequest) -> io::Result<CageComma
     Ok(CommandPipes::new(stdin, &exec.stdin, Some(out), None))
 }
 
-/// Asks the command to end, then ends it, then ends the cage.
+/// Terminates the command, then kills it, then ends the cage.
 async fn time_out(
     live: &RunningCage,
     line: &SupervisorChannel<'_>,
     pipes: &mut CageCommandPipes<'_>,
     sink: &mut dyn OutputSink,
 ) -> io::Result<()> {
-    'asking: for (word, grace) in [(CommandMessage::Terminate, TIMEOUT_GRACE), (CommandMessage::Kill, KILL_GRACE)] {
-        line.send(word);
+    'asking: for (message, grace) in [(CommandMessage::Terminate, TIMEOUT_GRACE), (CommandMessage::Kill, KILL_GRACE)] {
+        line.send(message);
         let grace = tokio::time::sleep(grace);
         tokio::pin!(grace);
         loop {
-            // The output goes on, or a command that prints its farewell could never finish doing so.
+            // The output is still read, or a command that prints something before it exits would block.
             tokio::select! {
                 moved = pipes.step(sink) => moved?,
-                heard = line.receive() => match heard? {
+                received = line.receive() => match received? {
                     Some((CommandMessage::ProcessTableFull, _)) => live.record_limit(ResourceLimit::Processes),
                     Some(_) => return Ok(()),
-                    // Gone without a word: what it kept may be left.
+                    // The command supervisor is gone without a report: its processes may be left.
                     None => break 'asking,
                 },
                 () = live.wait_ended() => return Ok(()),
@@ -223,7 +226,7 @@ async fn time_out(
     Ok(())
 }
 
-/// Hears the next word on a command's line; `None` when its keeper is gone.
+/// Receives the next message of a command supervisor; `None` when it is gone.
 async fn receive_message(line: &UnixStream) -> io::Result<Option<(CommandMessage, Option<OwnedFd>)>> {
     loop {
         line.readable().await?;
@@ -233,8 +236,8 @@ async fn receive_message(line: &UnixStream) -> io::Result<Option<(CommandMessage
             received => {
                 let (bytes, descriptors) = received?;
                 let Ok(bytes) = bytes.try_into() else { return Ok(None) };
-                let word = CommandMessage::parse(bytes).ok_or(io::ErrorKind::InvalidData)?;
-                return Ok(Some((word, descriptors.into_iter().next())));
+                let message = CommandMessage::parse(bytes).ok_or(io::ErrorKind::InvalidData)?;
+                return Ok(Some((message, descriptors.into_iter().next())));
             }
         }
     }

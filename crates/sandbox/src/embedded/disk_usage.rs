@@ -1,4 +1,4 @@
-//! Counts what lies below a folder of a sandbox, whatever was done to hide it.
+//! Measures the disk usage of a sandbox's folder, even if a command inside tried to hide it.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -6,27 +6,27 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat};
 use serde::{Deserialize, Serialize};
 
-/// What every entry costs beside its content.
+/// What every entry costs in addition to its content.
 pub(super) const ENTRY_COST: u64 = 4096;
-/// Directories that lie deeper are not looked into, but noticed.
+/// Deeper directories are not read, but reported as hidden.
 const MAX_DEPTH: usize = 4096;
 /// How directories are opened to be counted.
 pub(super) const OPEN_DIR_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// What a folder holds, and whether some of it could not be seen.
+/// The size of a folder, and whether some of it could not be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DiskUsage {
     pub(super) bytes: u64,
     pub(super) hidden: bool,
 }
 
-/// Counts what lies below a folder, giving up as soon as it is more than `most`.
+/// Counts everything below a folder, and stops as soon as it is more than `most`.
 pub(super) fn measure(top: OwnedFd, most: u64) -> DiskUsage {
     let mut used = DiskUsage::default();
     let mut linked = BTreeSet::new();
-    // By descriptors, down by name and up by `..`: a path can be longer than what the kernel takes, and one descriptor
-    // for every level more than what this process may have.
+    // By descriptors, down by name and up by `..`: a path can be longer than the kernel accepts, and one descriptor for
+    // every level can be more than this process may open.
     let (mut here, mut levels) = (top, Vec::new());
     let mut entered = true;
     loop {
@@ -53,7 +53,7 @@ pub(super) fn measure(top: OwnedFd, most: u64) -> DiskUsage {
                 levels.pop();
                 let Some(above) = levels.last() else { return used };
                 let up = openat(&here, "..", OPEN_DIR_FLAGS, Mode::empty());
-                // Moved meanwhile: what is above now is not what we came from.
+                // Moved meanwhile: the parent is not the directory we came from.
                 if !up.as_ref().is_ok_and(|up| identity(up) == Some(above.identity)) {
                     used.hidden = true;
                     return used;
@@ -70,7 +70,7 @@ pub(super) fn measure(top: OwnedFd, most: u64) -> DiskUsage {
     }
 }
 
-/// A directory on the way to where the count is, and those in it that are still to be counted.
+/// A directory on the path to the current one, and its subdirectories that are still to be counted.
 struct PendingDirectory {
     identity: (u64, u64),
     inner: Vec<std::ffi::CString>,
@@ -80,7 +80,7 @@ fn identity(directory: &OwnedFd) -> Option<(u64, u64)> {
     fstat(directory).ok().map(|found| (found.st_dev, found.st_ino))
 }
 
-/// Counts what lies in one directory.
+/// Counts the entries of one directory.
 fn count_entries(here: &OwnedFd, used: &mut DiskUsage, linked: &mut BTreeSet<(u64, u64)>) -> Option<PendingDirectory> {
     let mut level = PendingDirectory { identity: identity(here)?, inner: Vec::new() };
     for entry in Dir::read_from(here).ok()?.flatten() {
@@ -88,11 +88,11 @@ fn count_entries(here: &OwnedFd, used: &mut DiskUsage, linked: &mut BTreeSet<(u6
         if name == c"." || name == c".." {
             continue;
         }
-        // Not following links: what they lead to is not the sandbox's.
+        // Links are not followed: their targets do not belong to the sandbox.
         let Ok(found) = statat(here, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
         let directory = FileType::from_raw_mode(found.st_mode).is_dir();
         used.bytes = used.bytes.saturating_add(ENTRY_COST);
-        // A file with several names takes its room once.
+        // A file with several names takes its space once.
         if directory || found.st_nlink < 2 || linked.insert((found.st_dev, found.st_ino)) {
             used.bytes = used.bytes.saturating_add(u64::try_from(found.st_blocks).unwrap_or(0) * 512);
         }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn another_name_is_not_another_file() {
+    fn hard_links_are_counted_once() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("a"), vec![1; 1 << 20]).unwrap();
         for n in 0..10 {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_seen_is_noticed() {
+    fn unreadable_directories_are_reported_as_hidden() {
         let folder = tempfile::tempdir().unwrap();
         let mut here = open(folder.path(), OFlags::PATH, Mode::empty()).unwrap();
         for _ in 0..(MAX_DEPTH + 2) {

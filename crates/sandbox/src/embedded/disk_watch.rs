@@ -1,5 +1,6 @@
-//! Watches what a sandbox takes of the host's disk, where no quota does it: cheap looks at the free space, and a count of
-//! the sandbox's own files when that space goes, or now and then: what others free at the same time must not hide it.
+//! Watches a sandbox's disk usage, because no quota limits it: checks the free space, which is cheap, and counts the
+//! sandbox's own files when that space shrinks. It also counts at intervals, because space that others free at the same
+//! time must not hide the usage.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,18 +17,18 @@ use super::launcher_process::LauncherProgram;
 use crate::ResourceLimit;
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// How long a cage may go uncounted, and how much of the time counting may take where there is much to count.
+/// The longest time between two counts, and the factor that limits the share of time spent counting large sandboxes.
 const MAX_COUNT_AGE: Duration = Duration::from_secs(1);
 const COUNT_REST_FACTOR: u32 = 50;
 /// The host keeps at least this much, or a fiftieth of the disk if that is less.
 const MIN_FREE_BYTES: u64 = 1 << 30;
-/// A sandbox that has or took no more than this is not what filled the disk.
+/// A sandbox that holds or took no more than this did not fill the disk.
 const INSIGNIFICANT_BYTES: u64 = MIN_FREE_BYTES / 16;
-/// So many new files are worth a count.
+/// This many new files trigger a count.
 const NEW_FILES_STEP: u64 = 20_000;
-/// So many bytes always are, however near the limit.
+/// Fewer bytes than this never trigger a count, however near the limit.
 const MIN_BYTES_STEP: u64 = 1 << 20;
-/// Where the size of a sandbox that held too much is written down.
+/// The file with the size of a sandbox that exceeded its limit.
 const EXCESS_FILE: &str = "disk";
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
@@ -52,34 +53,35 @@ impl FreeSpace {
     }
 }
 
-/// The disk under one cage.
+/// Watches the disk usage of one cage.
 #[derive(Debug)]
 pub(super) struct DiskWatch {
     folder: PathBuf,
     most: u64,
-    /// The process all others of the cage come from, and the program that can count what is locked.
+    /// The process that all others of the cage descend from, and the program that can count locked directories.
     launcher_pid: Option<u32>,
     launcher: Arc<LauncherProgram>,
-    /// What was free when the cage was built.
+    /// The free space when the cage was built.
     initial_free: FreeSpace,
     last_count: Mutex<LastDiskCount>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct LastDiskCount {
-    /// What was free at the last count, and what was counted.
+    /// The free space at the last count, and the result of that count.
     free: FreeSpace,
     used: u64,
-    /// What the sandbox held when it was last ended for holding too much: it must stay usable to be emptied.
+    /// The usage when the cage was last ended for exceeding the limit: the sandbox must stay usable so that files can
+    /// be removed.
     tolerated_bytes: u64,
-    /// When the next count may be, and when it must.
+    /// When the next count is allowed, and when it is due.
     earliest_count: Instant,
     latest_count: Instant,
     over: bool,
 }
 
 impl DiskWatch {
-    /// Looks at the disk under a folder before anything runs over it. `None` when nothing can be known about it.
+    /// Reads the free space of a folder's disk before any command runs. `None` when it cannot be read.
     pub(super) fn new(
         folder: &Path,
         most: u64,
@@ -112,20 +114,20 @@ impl DiskWatch {
         *self.last_count.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether so much has gone, or so much time, that the sandbox's own files are worth a count.
+    /// Returns whether enough space or time has gone since the last count to count the sandbox's files again.
     fn needs_count(&self, now: FreeSpace) -> bool {
         let known = self.last_count();
         if Instant::now() >= known.latest_count {
             return true;
         }
-        // The nearer the limit, the closer the look.
+        // The nearer the limit, the smaller the step.
         let left = self.most.saturating_sub(known.used);
         let step = (self.most / 8).min(left / 2).max(MIN_BYTES_STEP);
         let lost = known.free.bytes.saturating_sub(now.bytes) > step;
         now.is_low() || lost || known.free.files.saturating_sub(now.files) > NEW_FILES_STEP.min(step / ENTRY_COST)
     }
 
-    /// Looks whether the sandbox has too much, counting only when there is a reason to.
+    /// Returns whether the sandbox exceeds its limit, counting only when there is a reason to.
     pub(super) async fn is_over_limit(self: &Arc<Self>) -> bool {
         let Ok(found) = statvfs(&self.folder) else { return false };
         let now = FreeSpace::new(&found);
@@ -133,11 +135,11 @@ impl DiskWatch {
             return false;
         }
         let this = self.clone();
-        // A count that fails is no reason to end anything.
+        // A failed count is no reason to end the cage.
         tokio::task::spawn_blocking(move || this.count(now)).await.unwrap_or(false)
     }
 
-    /// Counts, and returns whether it is too much.
+    /// Counts the files, and returns whether the limit is exceeded.
     fn count(&self, now: FreeSpace) -> bool {
         let began = Instant::now();
         let known = self.last_count();
@@ -145,12 +147,12 @@ impl DiskWatch {
         let mut used = counted.bytes.saturating_add(self.launcher_pid.map_or(0, unlinked_bytes));
         let lost = self.initial_free.bytes.saturating_sub(now.bytes);
         if counted.hidden {
-            // What it does not let us see is as much as went missing.
+            // The hidden part is assumed to be as large as the space that disappeared.
             used = used.max(known.tolerated_bytes.saturating_add(lost));
         }
         let start = if used <= self.most { 0 } else { known.tolerated_bytes };
         if start != known.tolerated_bytes {
-            // Emptied. One that is not there is as good.
+            // Below the limit again. A missing file is fine.
             let _ = fs::remove_file(self.folder.join(EXCESS_FILE));
         }
         let over = used > self.most.max(start) || (now.is_low() && used.max(lost) > INSIGNIFICANT_BYTES);
@@ -161,7 +163,7 @@ impl DiskWatch {
         over
     }
 
-    /// Counts what lies in the sandbox's folder, giving up as soon as it is more than `most`.
+    /// Counts everything in the sandbox's folder, and stops as soon as it is more than `most`.
     fn measure(&self, most: u64) -> DiskUsage {
         let top = || open(&self.folder, OPEN_DIR_FLAGS, Mode::empty());
         let Ok(folder) = top() else { return DiskUsage::default() };
@@ -169,26 +171,26 @@ impl DiskWatch {
         if !counted.hidden || counted.bytes > most || rustix::process::geteuid().is_root() {
             return counted;
         }
-        // Locked by the agent, who has the same number as we have. One that cannot be asked leaves it hidden.
+        // Locked by the agent, which has our user id. If the privileged counter cannot run, the result stays hidden.
         let asked = top().map_err(Into::into).and_then(|folder| self.launcher.count_disk_usage(folder, most));
         asked.unwrap_or(counted)
     }
 
-    /// Writes down what a sandbox holds that was ended for holding too much. Nothing may run in it.
+    /// Records the size of a sandbox whose cage was ended for exceeding the limit. Nothing may run in it.
     pub(super) fn save_excess(&self) {
         if self.last_count().over {
             let used = self.measure(u64::MAX).bytes;
-            // Not written, it may be ended once more while it is being emptied.
+            // If this fails, the cage may be ended once more while files are being removed.
             let _ = fs::write(self.folder.join(EXCESS_FILE), used.to_string());
         }
     }
 }
 
-/// Ends the cage when its folder holds too much, or the host's disk runs out because of it.
+/// Ends the cage when its folder exceeds the limit, or when it fills the host's disk.
 pub(super) async fn watch(live: Weak<RunningCage>, disk: Arc<DiskWatch>) {
     loop {
         tokio::time::sleep(CHECK_INTERVAL).await;
-        // Not kept alive by being watched.
+        // A weak reference, so that the watch does not keep the cage alive.
         let Some(live) = live.upgrade().filter(|live| live.is_running()) else { return };
         if disk.last_count().earliest_count > Instant::now() {
             continue;
@@ -201,7 +203,7 @@ pub(super) async fn watch(live: Weak<RunningCage>, disk: Arc<DiskWatch>) {
     }
 }
 
-/// Counts the files on disk that have lost their last name and are still open somewhere below a process.
+/// Counts the bytes of unlinked files on disk that a process or its descendants still have open.
 fn unlinked_bytes(launcher: u32) -> u64 {
     let mut seen = BTreeSet::new();
     let mut bytes: u64 = 0;
@@ -211,7 +213,7 @@ fn unlinked_bytes(launcher: u32) -> u64 {
             let path = entry.path();
             let Ok(found) = fs::metadata(&path) else { continue };
             if found.is_file() && found.nlink() == 0 && seen.insert((found.dev(), found.ino())) {
-                // Files in memory have no names either, and are counted as memory.
+                // Files in memory have no names either, and count as memory.
                 let memory = statfs(&path).is_ok_and(|on| u64::try_from(on.f_type) == Ok(TMPFS_MAGIC));
                 bytes = bytes.saturating_add(if memory { 0 } else { found.blocks().saturating_mul(512) });
             }
@@ -229,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_without_a_name_is_found() {
+    fn unlinked_open_files_are_counted() {
         let mut file = tempfile::tempfile_in(".").unwrap();
         file.write_all(&vec![1; 1 << 20]).unwrap();
         assert!(unlinked_bytes(std::process::id()) >= 1 << 20);

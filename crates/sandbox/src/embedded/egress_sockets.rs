@@ -1,4 +1,4 @@
-//! Sorts the sockets that a launcher made inside its cage.
+//! Sorts the sockets that a launcher opened inside its cage.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use super::launcher_protocol::EgressSocketKind;
 use crate::EgressSockets;
 
-/// Returns the sockets by what they are for.
+/// Returns the sockets by their purpose.
 pub(super) fn sort_sockets(kinds: Vec<EgressSocketKind>, sockets: Vec<OwnedFd>) -> io::Result<EgressSockets> {
     let mut sorted = EgressSockets::default();
     for (kind, socket) in kinds.into_iter().zip(sockets) {

@@ -1,5 +1,6 @@
-//! `/etc` of a cage: a copy of the host's public settings, and the files that tell programs who and where they are. Made
-//! once for all sandboxes and shown read-only, so that a cage has one mount here instead of thirty.
+//! Makes the `/etc` of cages: a copy of the host's public settings, and the files that identify the user and the
+//! host. It is made once for all sandboxes and mounted read-only, so that a cage has one mount here instead of
+//! thirty.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -11,7 +12,7 @@ use ralph_core::hash::sha256;
 use super::host_system::identity_files;
 use crate::{files, token};
 
-/// Settings that hold no secrets and that programs do not run without.
+/// Settings that contain no secrets and that programs need to run.
 const PUBLIC_SETTINGS: [&str; 24] = [
     "alternatives",
     "bash.bashrc",
@@ -39,21 +40,21 @@ const PUBLIC_SETTINGS: [&str; 24] = [
     "xml",
 ];
 
-/// Directories whose name begins so hold the settings of one version of a language.
+/// Name prefixes of directories with the settings of one version of a language.
 const VERSIONED_PREFIXES: [&str; 4] = ["java-", "python3", "perl", "php"];
 
-/// More than this no host's public settings are.
+/// The most entries that are copied; no host has more public settings.
 const MAX_ENTRIES: usize = 50_000;
 const MAX_FILE_BYTES: u64 = 32 << 20;
 
-/// One thing of the host to have in the copy.
+/// One entry of the host to copy.
 #[derive(Debug)]
 struct EtcEntry {
-    /// Where it is, and where it goes.
+    /// Its path on the host, and its path in the copy.
     from: PathBuf,
     to: PathBuf,
     kind: EtcEntryKind,
-    /// What tells that it is still the same.
+    /// Changes when the entry changes.
     fingerprint: String,
 }
 
@@ -64,13 +65,14 @@ enum EtcEntryKind {
     Link(PathBuf),
 }
 
-/// Returns the copy of the host's settings in a folder, making it when it is not there or they have changed.
+/// Returns the path of the copy of the host's settings in a folder, making it if it is missing or the settings have
+/// changed.
 pub(super) fn ensure_copy(dir: &Path, etc: &Path, hostname: &str, home: &str) -> io::Result<PathBuf> {
     let parts = list_settings(etc);
     let texts = identity_files(hostname, home);
     let seen: String = parts.iter().map(|part| part.fingerprint.as_str()).collect::<Vec<_>>().join("\n");
-    let told: String = texts.iter().flat_map(|file| [file.target.as_str(), "\n", file.text.as_str(), "\n"]).collect();
-    let name: String = sha256(format!("{seen}\n{told}").as_bytes()).chars().take(24).collect();
+    let own: String = texts.iter().flat_map(|file| [file.target.as_str(), "\n", file.text.as_str(), "\n"]).collect();
+    let name: String = sha256(format!("{seen}\n{own}").as_bytes()).chars().take(24).collect();
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let place = fs::canonicalize(dir)?.join(name);
     if place.is_dir() {
@@ -81,7 +83,7 @@ pub(super) fn ensure_copy(dir: &Path, etc: &Path, hostname: &str, home: &str) ->
     match made {
         Ok(()) => Ok(place),
         Err(error) => {
-            // Somebody else may have been faster, and then theirs is as good.
+            // Another process may have made the same copy first.
             let _ = files::remove_tree(&fresh);
             if place.is_dir() { Ok(place) } else { Err(error) }
         }
@@ -96,7 +98,7 @@ fn write_copy(fresh: &Path, parts: &[EtcEntry], texts: &[super::plan::TextFile])
             EtcEntryKind::Directory => make_dir(&to)?,
             EtcEntryKind::Link(target) => symlink(target, &to)?,
             EtcEntryKind::File => {
-                // One that has gone meanwhile is missing inside, as it is outside.
+                // A file that was removed meanwhile is missing inside too.
                 let Ok(mut from) = File::open(&part.from) else { continue };
                 let mut file = File::create_new(&to)?;
                 io::copy(&mut from, &mut file)?;
@@ -117,7 +119,7 @@ fn make_dir(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))
 }
 
-/// Lists what is to be copied, directories before what is in them.
+/// Lists the entries to copy, directories before their content.
 fn list_settings(etc: &Path) -> Vec<EtcEntry> {
     let versioned = fs::read_dir(etc).into_iter().flatten().flatten().filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
@@ -127,7 +129,7 @@ fn list_settings(etc: &Path) -> Vec<EtcEntry> {
     names.sort();
     let mut parts = Vec::new();
     for name in names {
-        // A link is followed here, once: inside, the place holds what it led to.
+        // A link is followed here, once: the copy contains its target.
         let Ok(real) = fs::canonicalize(etc.join(&name)) else { continue };
         for above in Path::new(&name).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
             parts.push(EtcEntry {
@@ -160,7 +162,7 @@ fn add_tree(parts: &mut Vec<EtcEntry>, from: PathBuf, to: PathBuf) {
             open.extend(entries.iter().map(|entry| (entry.path(), to.join(entry.file_name()))));
             EtcEntryKind::Directory
         } else if found.is_file() && found.mode() & 0o004 != 0 && found.len() <= MAX_FILE_BYTES {
-            // What not everybody on the host may read is not public.
+            // A file that only some users of the host may read is not public.
             EtcEntryKind::File
         } else {
             continue;
@@ -175,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn public_settings_are_copied_and_nothing_else() {
+    fn only_public_settings_are_copied() {
         let host = tempfile::tempdir().unwrap();
         let etc = host.path().join("etc");
         for dir in ["ssl/certs", "ssl/private", "python3.11", "ssh"] {
@@ -203,7 +205,7 @@ mod tests {
             assert!(!has(name), "{name}");
         }
         assert!(fs::read_to_string(place.join("hosts")).unwrap().contains("cage"));
-        // The same again is the same place; a change is another.
+        // Unchanged settings give the same copy; a change gives another.
         assert_eq!(ensure_copy(&dir, &etc, "cage", "/home/agent").unwrap(), place);
         fs::write(etc.join("services"), "other content").unwrap();
         assert_ne!(ensure_copy(&dir, &etc, "cage", "/home/agent").unwrap(), place);

@@ -1,4 +1,4 @@
-//! What a cage sees of the host's system: its programs and public settings, named one by one.
+//! Lists what a cage sees of the host's system: its programs and public settings, named one by one.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, openat2};
 use super::etc_copy;
 use super::plan::{CageBind, MountSource, TextFile};
 
-/// Where programs are, with the links that lead there.
+/// The directories with the system's programs, and the links that lead to them.
 const SYSTEM_DIRS: [&str; 7] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/usr"];
 
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -21,7 +21,8 @@ pub(super) struct HostSystem {
     pub(super) links: Vec<(String, String)>,
 }
 
-/// Looks at the host. What is missing there is missing inside. Its settings are copied into a folder of ours.
+/// Reads the host's system directories. What is missing on the host is missing inside. Its settings are copied into
+/// `dir`.
 pub(super) fn read_host_system(dir: &Path, hostname: &str, home: &str) -> io::Result<HostSystem> {
     let (mut binds, mut links) = (Vec::new(), vec![("/var/tmp".to_owned(), "/tmp".to_owned())]);
     for path in SYSTEM_DIRS {
@@ -37,7 +38,7 @@ pub(super) fn read_host_system(dir: &Path, hostname: &str, home: &str) -> io::Re
     Ok(HostSystem { binds, links })
 }
 
-/// Returns the devices every cage has. Not part of the base: an image gets them too.
+/// Returns the devices of every cage. They are not part of the base, because a cage with an image has them too.
 pub(super) fn devices() -> io::Result<Vec<CageBind>> {
     DEVICES
         .iter()
@@ -48,12 +49,12 @@ pub(super) fn devices() -> io::Result<Vec<CageBind>> {
         .collect()
 }
 
-/// Binds a host path, read-only.
+/// Returns a read-only bind of a host path.
 pub(super) fn bind(path: &Path, target: &str) -> io::Result<CageBind> {
     Ok(CageBind { source: mount_source(path)?, target: target.to_owned(), device: false })
 }
 
-/// Finds out which file a path without links leads to; sockets and pipes are refused.
+/// Returns the file that a path without links leads to; sockets and pipes are refused.
 pub(super) fn mount_source(path: &Path) -> io::Result<MountSource> {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let fd = openat2(CWD, path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty(), resolve)
@@ -63,7 +64,7 @@ pub(super) fn mount_source(path: &Path) -> io::Result<MountSource> {
     if kind.is_socket() || kind.is_fifo() || kind.is_symlink() {
         return Err(error_with_path(
             path,
-            &io::Error::new(io::ErrorKind::InvalidInput, "it is no file, directory or device"),
+            &io::Error::new(io::ErrorKind::InvalidInput, "it is not a file, directory or device"),
         ));
     }
     Ok(MountSource { path: path.to_owned(), device: found.st_dev, inode: found.st_ino, directory: kind.is_dir() })
@@ -73,7 +74,7 @@ fn error_with_path(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Returns the files that tell programs where and who they are.
+/// Returns the files that identify the user and the host to programs.
 pub(super) fn identity_files(hostname: &str, home: &str) -> Vec<TextFile> {
     let file = |target: &str, text: String| TextFile { target: target.to_owned(), text };
     vec![
@@ -97,7 +98,7 @@ pub(super) fn identity_files(hostname: &str, home: &str) -> Vec<TextFile> {
     ]
 }
 
-/// Returns whether a numbered user exists as far as this process can see.
+/// Returns whether a user id is mapped in this process's user namespace.
 pub(super) fn is_id_mapped(map: &str, id: u32) -> bool {
     map.lines().any(|line| {
         let mut numbers = line.split_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
@@ -106,7 +107,7 @@ pub(super) fn is_id_mapped(map: &str, id: u32) -> bool {
     })
 }
 
-/// Makes a path plain: absolute and without links.
+/// Returns the path as an absolute one without links.
 pub(super) fn canonical_path(path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path)
 }
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps() {
+    fn ids_are_looked_up_in_the_map() {
         let check = |map: &str, id: u32, want: bool| assert_eq!(is_id_mapped(map, id), want, "{map:?} {id}");
         check("         0          0 4294967295\n", 65533, true);
         check("0 1000 1\n1 100000 65536\n", 65533, true);

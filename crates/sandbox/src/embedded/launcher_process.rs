@@ -1,7 +1,7 @@
-//! Starting the launcher: this very program again, from a sealed copy in memory.
+//! Starts the launcher: this program again, from a sealed copy in memory.
 //!
-//! A copy, because what runs inside must never hold a way back to the file on the host (the program could be overwritten
-//! through it), and because the file may be replaced by an upgrade while cages stand.
+//! A copy, because a process inside must never hold a reference to the file on the host (the program could be
+//! overwritten through it), and because an upgrade may replace the file while cages run.
 
 use std::fs::File;
 use std::io;
@@ -35,7 +35,7 @@ pub(super) struct LauncherProcess {
 }
 
 impl LauncherProcess {
-    /// Hands the launcher its plan and the files by which its cage joins control groups.
+    /// Sends the launcher its plan and the files by which its cage joins control groups.
     pub(super) fn send_plan(&self, plan: &CagePlan, groups: &[File]) -> io::Result<()> {
         let plan = launcher_protocol::write_sealed("plan", &serde_json::to_vec(plan)?)?;
         let descriptors: Vec<_> = std::iter::once(plan.as_fd()).chain(groups.iter().map(File::as_fd)).collect();
@@ -48,12 +48,12 @@ impl LauncherProgram {
         Self { program, sealed_copy: OnceLock::new() }
     }
 
-    /// Starts a launcher, which makes its namespaces and waits for its plan: meanwhile the plan is made.
-    pub(super) fn start(&self, birth: LauncherConfig) -> io::Result<LauncherProcess> {
+    /// Starts a launcher, which creates its namespaces while the caller prepares the plan.
+    pub(super) fn start(&self, config: LauncherConfig) -> io::Result<LauncherProcess> {
         let copy = self.sealed_copy()?;
         let (ctl, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
-        // Theirs waits; ours is waited for together with everything else.
+        // The launcher blocks on its end; ours is polled by the async executor.
         rustix::io::ioctl_fionbio(&theirs, false)?;
         let child = Command::new(format!("/proc/self/fd/{}", copy.as_raw_fd()))
             .arg0(LAUNCHER_NAME)
@@ -63,11 +63,11 @@ impl LauncherProgram {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        launcher_protocol::send(ctl.as_fd(), &serde_json::to_vec(&birth)?, &[])?;
+        launcher_protocol::send(ctl.as_fd(), &serde_json::to_vec(&config)?, &[])?;
         Ok(LauncherProcess { child, ctl })
     }
 
-    /// Lets a folder be counted by somebody who may look everywhere in it. To be called where waiting keeps nobody.
+    /// Counts a folder in a process that may read all of it. Blocks until that process has ended.
     pub(super) fn count_disk_usage(&self, folder: OwnedFd, most: u64) -> io::Result<DiskUsage> {
         let output = std::process::Command::new(format!("/proc/self/fd/{}", self.sealed_copy()?.as_raw_fd()))
             .arg0(COUNTER_NAME)
@@ -86,13 +86,13 @@ impl LauncherProgram {
         }
         let mut from = File::open(&self.program)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // Newer kernels ask to be told that it is a program; older ones do not know the question.
+        // Newer kernels want the flag for executable content; older ones do not know it.
         let fd =
             memfd_create(LAUNCHER_NAME, flags | MemfdFlags::EXEC).or_else(|_| memfd_create(LAUNCHER_NAME, flags))?;
         let mut copy = File::from(fd);
         io::copy(&mut from, &mut copy)?;
         fcntl_add_seals(&copy, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
-        // Two that came here at once have made two copies, and one of them is enough.
+        // If two threads made a copy at the same time, one of them is dropped.
         let _ = self.sealed_copy.set(copy.into());
         self.sealed_copy.get().ok_or_else(|| io::Error::other("the copy of the program is gone"))
     }

@@ -1,4 +1,4 @@
-//! Messages between the supervisor and the launcher: small, with descriptors attached.
+//! Sends and receives the messages between the supervisor and the launcher: small, with descriptors attached.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 const MAX_MESSAGE_BYTES: usize = 8 << 10;
 const MAX_DESCRIPTORS: usize = 32;
 
-/// What the launcher says.
+/// A message of the launcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum LauncherMessage {
-    /// The cage stands. The descriptors are the volumes in the order of the plan, then the listening sockets.
+    /// The cage is ready. The descriptors are the volumes in the order of the plan, then the listening sockets.
     Ready { landlock: u8, sockets: Vec<EgressSocketKind> },
-    /// It could not be built.
+    /// The cage could not be built.
     Failed { step: String, errno: i32 },
-    /// A limit was reached that process 1 watches over.
+    /// A limit that process 1 enforces was reached.
     Limit { processes: bool, used: u64 },
 }
 
@@ -35,7 +35,7 @@ pub(super) enum EgressSocketKind {
     DnsTcp,
 }
 
-/// A program to start, in a sealed file beside its descriptors.
+/// A program to start, sent in a sealed file together with its descriptors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProgramRequest {
     pub(super) argv: Vec<String>,
@@ -43,22 +43,22 @@ pub(super) struct ProgramRequest {
     pub(super) cwd: String,
     /// Rows and columns, when the program gets a terminal instead of pipes.
     pub(super) terminal: Option<(u16, u16)>,
-    /// Whether the first descriptor after the line is its input.
+    /// Whether the first descriptor after the channel is its input.
     pub(super) input: bool,
 }
 
-/// What is said on a program's own line, each as one byte and one number.
+/// A message on a program's own channel, sent as one byte and one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CommandMessage {
-    /// It could not be started.
+    /// The program could not be started.
     NotStarted(i32),
     Exited(i32),
     Killed(i32),
-    /// Its terminal, as a descriptor beside this word.
+    /// Its terminal, attached as a descriptor.
     Terminal,
-    /// There were as many processes as there may be when it ended.
+    /// The limit of processes was reached when it ended.
     ProcessTableFull,
-    /// To the keeper: ask the program to end, or end it.
+    /// To the command supervisor: terminate or kill the program.
     Terminate,
     Kill,
 }
@@ -120,7 +120,7 @@ pub(super) fn receive_up_to(socket: impl AsFd, most: usize) -> io::Result<(Vec<u
         recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
     })?;
     if got.flags.contains(ReturnFlags::TRUNC) || got.flags.contains(ReturnFlags::CTRUNC) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message was cut"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message was truncated"));
     }
     bytes.truncate(got.bytes);
     let mut descriptors = Vec::new();
@@ -132,7 +132,7 @@ pub(super) fn receive_up_to(socket: impl AsFd, most: usize) -> io::Result<(Vec<u
     Ok((bytes, descriptors))
 }
 
-/// Puts bytes into a file in memory that nobody can change any more.
+/// Writes bytes to a file in memory and seals it against changes.
 pub(super) fn write_sealed(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -157,24 +157,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_come_back() {
+    fn messages_round_trip() {
         let plain = [
             CommandMessage::Terminal,
             CommandMessage::ProcessTableFull,
             CommandMessage::Terminate,
             CommandMessage::Kill,
         ];
-        for word in [CommandMessage::NotStarted(2), CommandMessage::Exited(255), CommandMessage::Killed(9)]
+        for message in [CommandMessage::NotStarted(2), CommandMessage::Exited(255), CommandMessage::Killed(9)]
             .into_iter()
             .chain(plain)
         {
-            assert_eq!(CommandMessage::parse(word.bytes()), Some(word));
+            assert_eq!(CommandMessage::parse(message.bytes()), Some(message));
         }
         assert_eq!(CommandMessage::parse(*b"?\0\0\0\0"), None);
     }
 
     #[test]
-    fn a_sealed_file_cannot_be_changed() {
+    fn sealed_files_cannot_be_changed() {
         let fd = write_sealed("x", b"plan").expect("memfd");
         let mut file = std::fs::File::from(fd.try_clone().expect("dup"));
         assert!(io::Write::write(&mut file, b"other").is_err());

@@ -1,4 +1,4 @@
-//! Where the parts of a sandbox lie on the host, and the plan of a cage over them.
+//! Decides where the parts of a sandbox are on the host, and writes the plan of its cage.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -15,7 +15,7 @@ use crate::SandboxLimits;
 use crate::isolation_mechanism::IsolationMechanism;
 use crate::sandbox_dirs::SandboxMeta;
 
-/// Who the agent is on the host when ralph runs as root: somebody that no package and no person is.
+/// The agent's user id on the host when ralph runs as root: one that no package and no person uses.
 const AGENT_HOST_ID: u32 = 65_533;
 
 pub(super) const HOSTNAME: &str = "ralph";
@@ -27,23 +27,23 @@ const DEFAULT_MEMORY: u64 = 8 * GIB;
 pub(super) const DEFAULT_DISK: u64 = 20 * GIB;
 const DEFAULT_PIDS: u64 = 4096;
 const OPEN_FILES: u64 = 65_536;
-/// What process 1 and the first keepers need beside the commands.
+/// The processes that process 1 and the first command supervisors need in addition to the commands.
 pub(super) const RESERVED_PIDS: u64 = 4;
 
-/// The volumes of every sandbox: where they are inside, and their folder.
+/// The volumes of every sandbox: their path inside, and their folder on the host.
 pub(super) const VOLUMES: [(&str, &str); 3] = [(WORKSPACE, "workspace"), (HOME, "home"), (EXCHANGE, "exchange")];
-/// Volumes that a snapshot holds.
+/// The volumes that a snapshot contains.
 pub(super) const SNAPSHOT_VOLUMES: [&str; 2] = ["workspace", "home"];
 const WORK_DIR: &str = "work";
-/// What is written over an image.
+/// The directory for changes to the files of an image.
 const IMAGE_UPPER_DIR: &str = "root";
 
-/// What a cage is to be beside its folder.
+/// Everything that determines the plan of a cage.
 #[derive(Debug, Clone)]
 pub(super) struct CageRequest<'a> {
     pub(super) meta: &'a SandboxMeta,
     pub(super) folder: &'a Path,
-    /// Where snapshots lie.
+    /// Where snapshots are stored.
     pub(super) layers: &'a Path,
     pub(super) system: &'a HostSystem,
     pub(super) image: Option<PathBuf>,
@@ -53,7 +53,7 @@ pub(super) struct CageRequest<'a> {
     pub(super) disabled_mechanisms: &'a [IsolationMechanism],
 }
 
-/// Makes what a sandbox's folder holds.
+/// Creates the volumes in a sandbox's folder.
 pub(super) fn create_volumes(folder: &Path, ids: &IdMapping) -> io::Result<()> {
     for part in VOLUMES.map(|(_, part)| part) {
         create_agent_dir(&folder.join(part), ids)?;
@@ -61,7 +61,7 @@ pub(super) fn create_volumes(folder: &Path, ids: &IdMapping) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes what only a sandbox over layers or an image needs, and returns the place the kernel mixes a part in.
+/// Creates and returns the overlay work directory of a part, which only sandboxes with layers or an image need.
 fn overlay_work_dir(folder: &Path, part: &str, ids: &IdMapping) -> io::Result<PathBuf> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder.join(WORK_DIR))?;
     let path = folder.join(WORK_DIR).join(part);
@@ -71,7 +71,7 @@ fn overlay_work_dir(folder: &Path, part: &str, ids: &IdMapping) -> io::Result<Pa
     Ok(path)
 }
 
-/// Makes the directory for what is written over an image.
+/// Creates the directory for changes to the files of an image.
 fn image_upper_dir(folder: &Path, ids: &IdMapping) -> io::Result<PathBuf> {
     let path = folder.join(IMAGE_UPPER_DIR);
     if !path.exists() {
@@ -81,10 +81,10 @@ fn image_upper_dir(folder: &Path, ids: &IdMapping) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Makes a directory that is the agent's.
+/// Creates a directory that the agent owns.
 pub(super) fn create_agent_dir(path: &Path, ids: &IdMapping) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
-        // By somebody who died before giving it away.
+        // Created by a process that died before it changed the owner.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (),
         made => made?,
     }
@@ -95,14 +95,14 @@ fn chown_to_agent(path: &Path, ids: &IdMapping) -> io::Result<()> {
     if ids.agent_differs() { chown(path, Some(ids.agent_uid), Some(ids.agent_gid)) } else { Ok(()) }
 }
 
-/// Decides who is who, from who ralph is.
+/// Decides the user ids of ralph and the agent from the user that ralph runs as.
 pub(super) fn detect_ids() -> IdMapping {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let map = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
-    let stranger = uid == 0
+    let has_agent_id = uid == 0
         && host_system::is_id_mapped(&map("uid_map"), AGENT_HOST_ID)
         && host_system::is_id_mapped(&map("gid_map"), AGENT_HOST_ID);
-    if stranger {
+    if has_agent_id {
         IdMapping { uid, gid, agent_uid: AGENT_HOST_ID, agent_gid: AGENT_HOST_ID }
     } else {
         IdMapping { uid, gid, agent_uid: uid, agent_gid: gid }
@@ -110,17 +110,17 @@ pub(super) fn detect_ids() -> IdMapping {
 }
 
 /// Writes the plan of a cage.
-pub(super) fn plan(wish: &CageRequest<'_>, ids: IdMapping) -> io::Result<CagePlan> {
-    let folder = wish.folder;
+pub(super) fn plan(request: &CageRequest<'_>, ids: IdMapping) -> io::Result<CagePlan> {
+    let folder = request.folder;
     let mut volumes = Vec::new();
     for (target, part) in VOLUMES {
-        let layered = SNAPSHOT_VOLUMES.contains(&part) && !wish.meta.layers.is_empty();
-        let lower = wish
+        let layered = SNAPSHOT_VOLUMES.contains(&part) && !request.meta.layers.is_empty();
+        let lower = request
             .meta
             .layers
             .iter()
             .filter(|_| layered)
-            .map(|layer| host_system::mount_source(&wish.layers.join(layer).join(part)));
+            .map(|layer| host_system::mount_source(&request.layers.join(layer).join(part)));
         volumes.push(CageVolume {
             target: target.to_owned(),
             upper: host_system::mount_source(&folder.join(part))?,
@@ -128,8 +128,8 @@ pub(super) fn plan(wish: &CageRequest<'_>, ids: IdMapping) -> io::Result<CagePla
             work: if layered { Some(host_system::mount_source(&overlay_work_dir(folder, part, &ids)?)?) } else { None },
         });
     }
-    let (base, mut binds, links, files) = match &wish.image {
-        None => (RootBase::Empty, wish.system.binds.clone(), wish.system.links.clone(), Vec::new()),
+    let (base, mut binds, links, files) = match &request.image {
+        None => (RootBase::Empty, request.system.binds.clone(), request.system.links.clone(), Vec::new()),
         Some(image) => {
             let lower = host_system::mount_source(&host_system::canonical_path(image)?)?;
             let upper = host_system::mount_source(&image_upper_dir(folder, &ids)?)?;
@@ -137,10 +137,10 @@ pub(super) fn plan(wish: &CageRequest<'_>, ids: IdMapping) -> io::Result<CagePla
             (RootBase::Image { lower, upper, work }, Vec::new(), Vec::new(), image_text_files(image))
         }
     };
-    binds.extend(wish.tools.binds.iter().cloned());
-    volumes.extend(wish.tools.volumes.iter().cloned());
+    binds.extend(request.tools.binds.iter().cloned());
+    volumes.extend(request.tools.volumes.iter().cloned());
     binds.extend(host_system::devices()?);
-    if wish.disabled_mechanisms.contains(&IsolationMechanism::Root) {
+    if request.disabled_mechanisms.contains(&IsolationMechanism::Root) {
         binds.push(host_system::bind(Path::new("/etc"), "/host-etc")?);
     }
     Ok(CagePlan {
@@ -150,22 +150,22 @@ pub(super) fn plan(wish: &CageRequest<'_>, ids: IdMapping) -> io::Result<CagePla
         links,
         binds,
         files,
-        masks: wish.tools.masks.clone(),
+        masks: request.tools.masks.clone(),
         volumes,
-        scratch: scratch(wish.image.is_some(), scratch_memory(wish)),
-        network: network(wish.meta.network),
-        limits: limits(wish),
-        without: wish.disabled_mechanisms.to_vec(),
+        scratch: scratch(request.image.is_some(), scratch_memory(request)),
+        network: network(request.meta.network),
+        limits: limits(request),
+        without: request.disabled_mechanisms.to_vec(),
     })
 }
 
-/// Directories in memory, which is the cage's memory: full ones must leave enough of it to go on with.
-/// Files in memory take from the memory a cage may use.
-fn scratch_memory(wish: &CageRequest<'_>) -> u64 {
-    if wish.disabled_mechanisms.contains(&IsolationMechanism::Limits) {
+/// Returns the memory that bounds the directories in memory. They take from the memory of the cage, and must leave
+/// enough of it for commands even when they are full.
+fn scratch_memory(request: &CageRequest<'_>) -> u64 {
+    if request.disabled_mechanisms.contains(&IsolationMechanism::Limits) {
         DEFAULT_MEMORY
     } else {
-        memory_limit(&wish.meta.resources)
+        memory_limit(&request.meta.resources)
     }
 }
 
@@ -177,7 +177,7 @@ fn scratch(image: bool, memory: u64) -> Vec<ScratchMount> {
         one("/tmp", (2 * GIB).min(memory / 4), 1 << 19, 0o1777),
         one("/run", (64 << 20).min(memory / 32), 16_384, 0o755),
     ];
-    // Without an image, `/var/tmp` leads to `/tmp`: a mount less to build, and nothing less to use.
+    // Without an image, `/var/tmp` is a link to `/tmp`, which saves a mount.
     if image {
         all.push(one("/var/tmp", GIB.min(memory / 8), 1 << 18, 0o1777));
     }
@@ -194,19 +194,20 @@ fn network(network: crate::SandboxNetwork) -> CageNetwork {
     }
 }
 
-fn limits(wish: &CageRequest<'_>) -> CageLimits {
-    let resources = &wish.meta.resources;
+fn limits(request: &CageRequest<'_>) -> CageLimits {
+    let resources = &request.meta.resources;
     let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let wanted = resources.cpus.map(|thousandths| thousandths.div_ceil(1000).max(1));
-    let none = wish.disabled_mechanisms.contains(&IsolationMechanism::Limits);
+    let none = request.disabled_mechanisms.contains(&IsolationMechanism::Limits);
     CageLimits {
-        // A group counts how often it refused, this limit does not: where there is a group, it comes first.
-        processes: if none || wish.cgroup_limits_pids { 1 << 20 } else { pids_limit(resources) },
+        // A control group counts how often it refused a process, this limit does not: where there is a group, it has to
+        // apply first.
+        processes: if none || request.cgroup_limits_pids { 1 << 20 } else { pids_limit(resources) },
         open_files: OPEN_FILES,
         file_bytes: if none { u64::MAX } else { resources.disk.unwrap_or(DEFAULT_DISK) },
-        watched_memory: if none || wish.cgroup_limits_memory { None } else { Some(memory_limit(resources)) },
+        watched_memory: if none || request.cgroup_limits_memory { None } else { Some(memory_limit(resources)) },
         processors: wanted.filter(|wanted| (*wanted as usize) < all),
-        three_descriptors: !wish.disabled_mechanisms.contains(&IsolationMechanism::Descriptors),
+        three_descriptors: !request.disabled_mechanisms.contains(&IsolationMechanism::Descriptors),
     }
 }
 
@@ -218,13 +219,13 @@ pub(super) fn pids_limit(resources: &SandboxLimits) -> u64 {
     resources.pids.unwrap_or(DEFAULT_PIDS)
 }
 
-/// What an image lacks: its own users, with the agent among them, and where names are asked.
+/// Returns the files that an image lacks: its users with the agent added, and the name server.
 fn image_text_files(image: &Path) -> Vec<TextFile> {
     let ours = host_system::identity_files(HOSTNAME, HOME);
     ours.into_iter()
         .map(|file| {
             let own = image.join(file.target.trim_start_matches('/'));
-            // Not through a link: an image must not make the host read something else.
+            // Links are not followed: an image must not make the host read another file.
             let plain = fs::symlink_metadata(&own).is_ok_and(|found| found.is_file() && found.len() < 1 << 20);
             match file.target.as_str() {
                 "/etc/passwd" | "/etc/group" if plain => {

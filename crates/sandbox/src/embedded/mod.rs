@@ -1,8 +1,9 @@
-//! The `embedded` backend: a cage made of this kernel's namespaces, with no daemon, no root and no other program.
+//! Implements the `embedded` backend: cages made of this kernel's namespaces, without a daemon, root or other programs.
 //!
-//! The supervisor's half is here: what a cage is to be ([`Plan`](plan::Plan)), starting it, running commands in it,
-//! watching what it takes of the host, and leaving nothing behind. The half that runs inside is `launcher`, the only room
-//! of the house with unsafe code. SECURITY.md tells what is claimed for it.
+//! This module holds the supervisor's half, which runs in ralph's process: it plans a cage
+//! (`CagePlan`), starts it, runs commands in it, watches what it takes of the host, and leaves
+//! nothing behind. The half that runs inside is `launcher`, the only module of the workspace with unsafe code.
+//! SECURITY.md states what it guarantees.
 
 mod backend;
 mod build_failure;
@@ -38,7 +39,8 @@ pub const WORKSPACE: &str = "/workspace";
 pub const HOME: &str = "/home/agent";
 const EXCHANGE: &str = "/exchange";
 
-/// Becomes the launcher or the counter, if this process was started as one. To be called first of all in `main`, before any thread.
+/// Becomes the launcher or the disk usage counter, if this process was started as one. Must be the first call in
+/// `main`, before any thread starts.
 pub fn launcher_entry() -> Option<ExitCode> {
     let name = std::env::args_os().next()?;
     match name.to_str()? {

@@ -1,4 +1,4 @@
-//! One sandbox of the `embedded` backend: a folder on the host, and a cage over it whenever something is to be done.
+//! Implements one sandbox of the `embedded` backend: a folder on the host, and a cage that is built when it is needed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub(super) struct EmbeddedSandbox {
     shared: Arc<EmbeddedState>,
     meta: SandboxMeta,
     folder: PathBuf,
-    /// The folder itself, to see that it is still the same one.
+    /// The open folder, to check that the path still leads to it.
     folder_dir: RootDir,
     /// A launcher that was started with the sandbox, for its first cage.
     first_launcher: Mutex<Option<LauncherProcess>>,
@@ -41,7 +41,7 @@ impl EmbeddedSandbox {
         Ok(Self { shared, meta, folder, folder_dir: place, first_launcher: Mutex::new(launched) })
     }
 
-    /// Returns the cage, building it when none stands.
+    /// Returns the running cage, building it if there is none.
     async fn cage(&self) -> Result<Arc<RunningCage>, Error> {
         if !self.folder_dir.is_still_at(&self.folder) {
             return Err(Error::Gone { id: self.meta.id.clone() });
@@ -49,7 +49,7 @@ impl EmbeddedSandbox {
         self.shared.cage(&self.meta, &self.folder, &self.first_launcher).await
     }
 
-    /// Does something with a file, away from the threads that wait for many things at once.
+    /// Runs file work on a blocking thread, away from the async executor.
     async fn with_file<T, F>(&self, path: &Path, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -65,7 +65,7 @@ impl EmbeddedSandbox {
     }
 
     fn program_request(&self, exec: &ExecRequest, tools: &CageToolchains) -> ProgramRequest {
-        // Nothing of the host's environment is ours to give, unless that very wall is left out.
+        // Nothing of the host's environment is passed on, unless that mechanism is disabled.
         let host: Vec<(String, String)> = if self.shared.disabled_mechanisms.contains(&IsolationMechanism::Environment)
         {
             own_environment()
@@ -86,9 +86,9 @@ impl EmbeddedSandbox {
         ]);
         env.insert("PATH", tools.path());
         env.extend(tools.env());
-        let door = ralph_core::egress::EgressEndpoint { url: proxy_url(), ca_bundle: None };
-        let told = if self.meta.network == SandboxNetwork::None { Vec::new() } else { door.env_vars() };
-        env.extend(told.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        let proxy = ralph_core::egress::EgressEndpoint { url: proxy_url(), ca_bundle: None };
+        let proxy_env = if self.meta.network == SandboxNetwork::None { Vec::new() } else { proxy.env_vars() };
+        env.extend(proxy_env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         env.extend(self.meta.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         env.extend(exec.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         env.insert("RALPH_SANDBOX", &self.meta.id);
@@ -176,13 +176,14 @@ impl Sandbox for EmbeddedSandbox {
             return Ok(());
         }
         self.shared.end_cages(&self.meta, &self.folder).await?;
-        // Out of sight before it is taken apart, so that nothing can be started in it and the rest can be done later.
+        // Renamed before it is removed, so that nothing can be started in it and an interrupted removal can be finished
+        // later.
         let (shared, folder) = (self.shared.clone(), self.folder.clone());
-        let grave = blocking(move || shared.sandbox_dirs.move_to_trash(&folder)).await?;
-        // Again, for what was started while the first look was going on.
-        self.shared.end_cages(&self.meta, grave.path()).await?;
+        let trash = blocking(move || shared.sandbox_dirs.move_to_trash(&folder)).await?;
+        // Again, for cages that started meanwhile.
+        self.shared.end_cages(&self.meta, trash.path()).await?;
         self.shared.forget(&self.meta);
-        blocking(move || grave.remove()).await
+        blocking(move || trash.remove()).await
     }
 
     async fn copy_in(&self, host: &Path, path: &Path) -> Result<(), Error> {
@@ -215,22 +216,22 @@ fn proxy_url() -> String {
     format!("http://127.0.0.1:{PROXY_PORT}")
 }
 
-/// Refuses words the system would misread instead of refusing.
+/// Refuses arguments and variables that the system would misinterpret instead of refusing.
 fn check_exec(exec: &ExecRequest) -> std::io::Result<()> {
     let invalid = |what| Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, what));
     if exec.argv.first().is_none_or(String::is_empty) {
         return invalid("there is no program to run");
     }
     if exec.env.iter().any(|(name, _)| !is_variable_name(name)) {
-        return invalid("the name of an environment variable is empty or holds `=`");
+        return invalid("the name of an environment variable is empty or contains `=`");
     }
     if exec.argv.iter().chain(exec.env.iter().map(|(_, value)| value)).any(|word| word.contains('\0')) {
-        return invalid("a word holds a zero byte");
+        return invalid("an argument or variable contains a NUL byte");
     }
     Ok(())
 }
 
-/// Returns the variables of this very process, as the kernel tells them.
+/// Returns the environment of this process, as the kernel reports it.
 fn own_environment() -> Vec<(String, String)> {
     let all = std::fs::read("/proc/self/environ").unwrap_or_default();
     let pair = |bytes: &[u8]| {

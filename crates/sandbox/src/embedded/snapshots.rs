@@ -1,7 +1,9 @@
-//! Snapshots: what a sandbox's volumes held at one moment, never changed again, with other sandboxes lying over it.
+//! Takes, lists and removes snapshots: the content of a sandbox's volumes at one moment, never changed again, on which
+//! other sandboxes are layered.
 //!
-//! Taking one moves directories and copies nothing, so it takes as long for a large repository as for a small one. It is
-//! written down before it is begun: a ralph that dies on the way finds the note and brings it to its end.
+//! Taking one moves directories and copies nothing, so it takes as long for a large repository as for a small one. It
+//! is recorded in a file before it begins: if ralph dies on the way, the next one finds the file and finishes the
+//! snapshot.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
@@ -16,10 +18,10 @@ use crate::files::{self, RootDir};
 use crate::sandbox_dirs::{SandboxMeta, host_error};
 use crate::{Error, token};
 
-/// The note of a snapshot that is being taken.
+/// The file with the name of a snapshot that is being taken.
 const PENDING_FILE: &str = "snapshot";
 const CHAIN_FILE: &str = "chain.json";
-/// So many layers may lie over one another; the kernel has a limit, and long before it everything is slow.
+/// The most layers of one sandbox; the kernel has a higher limit, but everything is slow long before it.
 const MAX_LAYERS: usize = 32;
 
 /// Moves a sandbox's volumes into a new layer; nothing may run in it.
@@ -27,7 +29,7 @@ pub(super) fn take(layers: &Path, id: &str, folder: &Path, ids: &IdMapping) -> R
     let _lock = cage_owners::lock(id, folder, true)?;
     finish(layers, id, folder, ids)?;
     if SandboxMeta::read(id, folder)?.layers.len() >= MAX_LAYERS {
-        return Err(Error::Refused { path: folder.to_owned(), why: "it stands on too many snapshots already" });
+        return Err(Error::Refused { path: folder.to_owned(), why: "it is based on too many snapshots already" });
     }
     let name = token::random();
     let note = folder.join(PENDING_FILE);
@@ -36,7 +38,7 @@ pub(super) fn take(layers: &Path, id: &str, folder: &Path, ids: &IdMapping) -> R
     Ok(name)
 }
 
-/// Brings a snapshot to its end that a dead process has begun.
+/// Finishes a snapshot that a dead process has begun.
 pub(super) fn recover(layers: &Path, id: &str, folder: &Path, ids: &IdMapping) -> Result<(), Error> {
     if !folder.join(PENDING_FILE).exists() {
         return Ok(());
@@ -52,7 +54,7 @@ fn finish(layers: &Path, id: &str, folder: &Path, ids: &IdMapping) -> Result<(),
         name => name.map_err(host_error("read", &note))?,
     };
     if !is_snapshot_name(&name) {
-        // Cut off while it was written, so nothing has been moved yet.
+        // The write was interrupted, so nothing has been moved yet.
         return fs::remove_file(&note).map_err(host_error("remove", &note));
     }
     let layer = layers.join(&name);
@@ -76,7 +78,7 @@ fn finish(layers: &Path, id: &str, folder: &Path, ids: &IdMapping) -> Result<(),
     fs::remove_file(&note).map_err(host_error("remove", &note))
 }
 
-/// Moves a directory, even one whose owner has locked it: its entry `..` changes, which asks for the right to write.
+/// Moves a directory, even one whose owner has locked it: its entry `..` changes, which requires write permission.
 fn relocate(from: &Path, to: &Path) -> io::Result<()> {
     let rights = fs::symlink_metadata(from)?.permissions();
     match fs::rename(from, to) {
@@ -88,7 +90,7 @@ fn relocate(from: &Path, to: &Path) -> io::Result<()> {
     fs::set_permissions(to, rights)
 }
 
-/// Returns a snapshot and those it stands on, the nearest first.
+/// Returns a snapshot and those it is based on, the nearest first.
 pub(super) fn chain(layers: &Path, name: &str) -> Result<Vec<String>, Error> {
     let missing = || Error::NoSnapshot { name: name.to_owned() };
     if !is_snapshot_name(name) {
@@ -112,13 +114,13 @@ pub(super) fn list(layers: &Path) -> Vec<String> {
     names
 }
 
-/// Removes the layers that no sandbox stands on.
+/// Removes the layers that no sandbox is based on.
 pub(super) fn remove_unused(layers: &Path, sandboxes: &[SandboxMeta]) -> Result<(), Error> {
     let used: BTreeSet<&String> = sandboxes.iter().flat_map(|meta| &meta.layers).collect();
     list(layers).iter().filter(|name| !used.contains(name)).try_for_each(|name| files::remove_tree(&layers.join(name)))
 }
 
-/// Removes one layer, unless something stands on it.
+/// Removes one layer, unless a sandbox is based on it.
 pub(super) fn remove(layers: &Path, name: &str, sandboxes: &[SandboxMeta]) -> Result<(), Error> {
     if !is_snapshot_name(name) {
         return Err(Error::NoSnapshot { name: name.to_owned() });
@@ -129,7 +131,7 @@ pub(super) fn remove(layers: &Path, name: &str, sandboxes: &[SandboxMeta]) -> Re
     }
 }
 
-/// The names we give: letters and digits, nothing that is a path.
+/// Returns whether a name has the form of a snapshot's: letters and digits, so it cannot be a path.
 fn is_snapshot_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric())
 }

@@ -1,4 +1,4 @@
-//! The user's toolchains inside a cage: what was found on the host, as mounts, files and variables.
+//! Makes the user's toolchains visible inside a cage, as mounts, files and variables.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -14,19 +14,19 @@ use crate::platform::HostUser;
 use crate::toolchain::{self, ToolchainHost, ToolchainSetup};
 use crate::{Error, HostLayer};
 
-/// Where programs are in every base.
+/// The `PATH` that works with every base.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Where the layers over shared caches lie in a sandbox's folder.
+/// The directory of the layers over shared caches, in a sandbox's folder.
 const CACHES_DIR: &str = "caches";
 
-/// What was found for one wish.
+/// The toolchains found for one selection.
 #[derive(Debug)]
 pub(super) struct CageToolchains {
     found: ToolchainSetup,
     path: String,
 }
 
-/// What of it is mounted in one cage.
+/// The mounts of the toolchains and layers in one cage.
 #[derive(Debug, Default)]
 pub(super) struct ToolchainMounts {
     pub(super) binds: Vec<CageBind>,
@@ -35,7 +35,7 @@ pub(super) struct ToolchainMounts {
 }
 
 impl CageToolchains {
-    /// Looks for what a sandbox wishes to see; nothing where nobody is told of.
+    /// Finds the toolchains that a sandbox requested; none without a user.
     pub(super) fn find(asked: &ToolchainSelection, user: Option<&HostUser>) -> Result<Self, Error> {
         let found = match user {
             None => ToolchainSetup::default(),
@@ -53,7 +53,7 @@ impl CageToolchains {
         Ok(Self { found, path })
     }
 
-    /// Takes an image's own variables.
+    /// Uses an image's own variables.
     pub(super) fn from_image(config: &ImageConfig) -> Self {
         let split = |word: &String| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
         let mut env: std::collections::BTreeMap<String, String> = config.env.iter().filter_map(split).collect();
@@ -69,12 +69,12 @@ impl CageToolchains {
         self.found.env.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// What a person should know about what is and is not shown.
+    /// Returns notes for the user about what is and is not visible.
     pub(super) fn notes(&self) -> &[String] {
         &self.found.notes
     }
 
-    /// Writes what toolchains expect in a fresh home.
+    /// Writes the files that toolchains expect in a new home.
     pub(super) fn write_home_files(&self, id: &str, home: &Path) -> Result<(), Error> {
         let root = RootDir::open(id, home)?;
         for file in &self.found.files {
@@ -85,10 +85,10 @@ impl CageToolchains {
         Ok(())
     }
 
-    /// Returns the mounts of a cage over the sandbox in `folder`.
+    /// Returns the mounts of a cage for the sandbox in `folder`.
     pub(super) fn mounts(&self, folder: &Path, share_caches: bool, ids: &IdMapping) -> io::Result<ToolchainMounts> {
         let mut shown = ToolchainMounts::default();
-        // One that has gone since it was found is missing inside, as it is outside.
+        // A directory that was removed since it was found is missing inside too.
         for bind in self.found.binds.iter().filter(|bind| bind.source.exists()) {
             shown.binds.push(host_system::bind(&bind.source, &bind.target.to_string_lossy())?);
             shown.add_masks(bind);
@@ -115,7 +115,7 @@ impl CageToolchains {
 }
 
 impl ToolchainMounts {
-    /// Shows further directories at the place they have on the host.
+    /// Adds further directories at their host paths.
     pub(super) fn add_binds(&mut self, binds: &[PathBuf], masks: &[PathBuf]) -> io::Result<()> {
         for path in binds.iter().filter(|path| path.exists()) {
             self.binds.push(host_system::bind(&host_system::canonical_path(path)?, &path.to_string_lossy())?);
@@ -124,15 +124,18 @@ impl ToolchainMounts {
         Ok(())
     }
 
-    /// Shows files and directories of the host at a place of their own. One that is gone is told: whoever asked for it
-    /// cannot do without.
+    /// Adds files and directories of the host at paths of their own. A missing one is an error, because the sandbox
+    /// needs it.
     pub(super) fn add_layers(&mut self, layers: &[HostLayer]) -> io::Result<()> {
         for layer in layers {
             let parts: Vec<Component<'_>> = layer.inside.components().collect();
             let plain = parts.iter().skip(1).all(|part| matches!(part, Component::Normal(_)));
             let target = layer.inside.to_str().filter(|_| layer.inside.is_absolute() && plain && parts.len() > 2);
             let target = target.ok_or_else(|| {
-                io::Error::new(io::ErrorKind::InvalidInput, format!("{} is no place for it", layer.inside.display()))
+                io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("{} is not a valid path for it", layer.inside.display()),
+                )
             })?;
             self.binds.push(host_system::bind(&host_system::canonical_path(&layer.host)?, target)?);
         }

@@ -1,10 +1,10 @@
-//! The one place where the host touches files that an agent can write.
+//! Reads and writes files that an agent can change; the host accesses them nowhere else.
 //!
-//! Every function starts at an open directory ([`RootDir`]) and walks one name at a time without following links, so a path
-//! can neither be swapped for another one half-way nor lead out. Only regular files are opened, never in a way that
-//! could block, and what is read has a cap that counts bytes instead of believing sizes. Not here: who may write what
-//! (the callers' question), and hard links, which look like any other file: a backend must not share a filesystem
-//! region with files the agent may not see.
+//! Every function starts at an open directory ([`RootDir`]) and walks one name at a time without following links, so
+//! a path can neither be swapped for another one half-way nor lead out. Only regular files are opened, never in a way
+//! that could block, and reads have a cap that counts bytes instead of trusting sizes. Not here: who may write what
+//! (the callers decide), and hard links, which look like any other file: a backend must not share a filesystem region
+//! with files that the agent may not see.
 
 mod path;
 mod read;

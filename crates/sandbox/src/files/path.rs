@@ -1,4 +1,4 @@
-//! From a path as given to the plain names it consists of. Whether they exist is not asked here.
+//! Splits a path into the plain names it consists of. Does not check whether they exist.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,27 +6,27 @@ use std::path::{Component, Path};
 
 use crate::Error;
 
-/// Returns the names from the root to the place meant; none for the root itself.
+/// Returns the names from the root to the target; none for the root itself.
 pub(super) fn plain_components(path: &Path) -> Result<Vec<&OsStr>, Error> {
     if path.as_os_str().is_empty() {
         return Err(refused(path, "the path is empty"));
     }
     if path.as_os_str().as_bytes().contains(&0) {
-        return Err(refused(path, "the path holds a NUL byte"));
+        return Err(refused(path, "the path contains a NUL byte"));
     }
     let mut names = Vec::new();
     for component in path.components() {
         match component {
             Component::Normal(name) => names.push(name),
             Component::CurDir => (),
-            Component::ParentDir => return Err(refused(path, "the path goes up with `..`")),
+            Component::ParentDir => return Err(refused(path, "the path contains `..`")),
             Component::RootDir | Component::Prefix(_) => return Err(refused(path, "the path is absolute")),
         }
     }
     Ok(names)
 }
 
-/// Returns the names of the directories on the way, and the last name.
+/// Returns the names of the parent directories, and the last name.
 pub(super) fn split_file_path(path: &Path) -> Result<(Vec<&OsStr>, &OsStr), Error> {
     let mut names = plain_components(path)?;
     // `a/` and `a/.` mean a directory; the component iterator hides the difference.
@@ -69,10 +69,10 @@ mod tests {
         check(".", Err("the path names a directory, not a file"));
         check("a/", Err("the path names a directory, not a file"));
         check("a/.", Err("the path names a directory, not a file"));
-        check("..", Err("the path goes up with `..`"));
-        check("a/../b", Err("the path goes up with `..`"));
+        check("..", Err("the path contains `..`"));
+        check("a/../b", Err("the path contains `..`"));
         check("/etc/passwd", Err("the path is absolute"));
         check("//a", Err("the path is absolute"));
-        check("a\0b", Err("the path holds a NUL byte"));
+        check("a\0b", Err("the path contains a NUL byte"));
     }
 }

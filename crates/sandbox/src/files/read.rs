@@ -1,4 +1,4 @@
-//! Out of a sandbox: reading, listing and copying to the host.
+//! Reads and lists files of a sandbox and copies them to the host.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -14,14 +14,14 @@ use super::path::{plain_components, split_file_path};
 use super::root_dir::{MissingDirPolicy, RootDir, file_type};
 use crate::{DirectoryEntry, DirectoryEntryKind, Error};
 
-/// Most entries `list` returns of one directory; an agent can make millions.
+/// The most entries that `list` returns of one directory; an agent can create millions.
 pub const MAX_ENTRIES: usize = 100_000;
 
 /// Returns the bytes of a regular file of at most `cap` bytes.
 pub fn read(root: &RootDir, path: &Path, cap: u64) -> Result<Vec<u8>, Error> {
     let file = open(root, path, cap)?;
     let mut bytes = Vec::new();
-    // One byte more than allowed: a file that grew since it was measured shows itself.
+    // One byte more than allowed, to detect a file that has grown since its size was read.
     file.take(cap.saturating_add(1)).read_to_end(&mut bytes).map_err(|source| root.file_error("read", path, source))?;
     if bytes.len() as u64 > cap {
         return Err(Error::TooLarge { path: path.to_owned(), cap });
@@ -29,7 +29,8 @@ pub fn read(root: &RootDir, path: &Path, cap: u64) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Copies a regular file of at most `cap` bytes to a host path that must not exist yet; only the user may read it there.
+/// Copies a regular file of at most `cap` bytes to a host path that must not exist yet; only the user may read it
+/// there.
 pub fn copy_out(root: &RootDir, path: &Path, host: &Path, cap: u64) -> Result<u64, Error> {
     let from = open(root, path, cap)?;
     let failed = |doing| move |source| Error::HostFile { doing, path: host.to_owned(), source };
@@ -39,7 +40,7 @@ pub fn copy_out(root: &RootDir, path: &Path, host: &Path, cap: u64) -> Result<u6
         Ok(_) => Error::TooLarge { path: path.to_owned(), cap },
         Err(source) => failed("write")(source),
     };
-    // Half a file must not look like a whole one.
+    // A partial copy must not look like a complete one.
     std::fs::remove_file(host).map_err(failed("remove"))?;
     Err(copied)
 }
@@ -76,7 +77,7 @@ pub fn list(root: &RootDir, path: &Path) -> Result<Vec<DirectoryEntry>, Error> {
     Ok(entries)
 }
 
-/// Opens a regular file of at most `cap` bytes, to be read piece by piece.
+/// Opens a regular file of at most `cap` bytes, to be read in chunks.
 pub(crate) fn open(root: &RootDir, path: &Path, cap: u64) -> Result<File, Error> {
     let (parents, name) = split_file_path(path)?;
     let here = root.walk(path, &parents, MissingDirPolicy::Fail, "read")?;
@@ -96,8 +97,8 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_cap_holds_whatever_the_size_says() {
-        // These files say they have no bytes at all, like one that grows after it was measured.
+    fn cap_holds_for_files_that_report_no_size() {
+        // Files in `/proc` report a size of zero, like a file that grows after its size was read.
         let root = RootDir::open("t", Path::new("/proc/self"))
             .unwrap_or_else(|_| RootDir::open("t", &fs::canonicalize("/proc/self").unwrap()).unwrap());
         assert_eq!(read(&root, Path::new("comm"), 64).unwrap(), fs::read("/proc/self/comm").unwrap());
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_that_cannot_be_counted_past_is_no_cap() {
+    fn largest_possible_cap_does_not_overflow() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("f"), "abc").unwrap();
         let root = RootDir::open("t", folder.path()).unwrap();
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_refused() {
+    fn sockets_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("s")).unwrap();
         let root = RootDir::open("t", folder.path()).unwrap();

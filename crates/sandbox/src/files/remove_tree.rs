@@ -1,4 +1,4 @@
-//! Removing a tree an agent made, however it made it: locked directories, any depth, links to anywhere.
+//! Removes a directory tree that an agent created, whatever is in it: locked directories, any depth, links to anywhere.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -10,16 +10,16 @@ use rustix::io::Errno;
 
 use crate::{Error, token};
 
-/// Open directories at a time; what lies deeper is first moved to the top.
+/// The most directories open at a time; deeper ones are first moved to the top.
 const MAX_DEPTH: usize = 32;
-/// How often a directory is read anew before one that fills up as fast as we empty it wins. A deep tree that comes to
-/// the top in parts takes many passes, and each of them is progress.
+/// How often a directory is read again before we give up on one that fills up as fast as we empty it. A deep tree that
+/// is moved to the top in parts needs many passes, and each of them is progress.
 const MAX_PASSES: usize = 100_000;
 
 const OPEN_DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Removes a host path and everything under it; one that is not there is fine. Links are removed, never followed, and
-/// another filesystem mounted inside is refused.
+/// Removes a host path and everything under it; a missing path is not an error. Links are removed, never followed, and
+/// a tree with another filesystem mounted inside is refused.
 pub fn remove_tree(path: &Path) -> Result<(), Error> {
     remove(path).map_err(|source| Error::Host { doing: "remove", path: path.to_owned(), source })
 }
@@ -56,7 +56,8 @@ impl OpenDirectory {
     }
 }
 
-/// Empties a directory with a list of open levels instead of recursion, so depth costs neither stack nor descriptors.
+/// Empties a directory with a bounded list of open levels instead of recursion, so depth costs neither stack nor
+/// descriptors.
 fn empty_directory(top: OwnedFd) -> io::Result<()> {
     let device = fstat(&top)?.st_dev;
     let summit = top.try_clone()?;
@@ -82,7 +83,7 @@ fn empty_directory(top: OwnedFd) -> io::Result<()> {
             }
             continue;
         }
-        // Removing while reading may hide entries, and deep ones come back to the top: read until nothing is found.
+        // Removing while reading may skip entries, and deep ones are moved to the top: read until nothing is found.
         if level.removed > 0 && level.passes < MAX_PASSES {
             level.removed = 0;
             level.passes += 1;
@@ -100,12 +101,12 @@ fn empty_directory(top: OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Removes the entry if it is anything but a full directory; that one is returned, open and unlocked.
+/// Removes the entry unless it is a directory; a directory is returned, open and unlocked.
 fn unlink_or_open(here: impl AsFd, name: &CStr) -> io::Result<Option<OwnedFd>> {
     let here = here.as_fd();
     let refused = match unlinkat(here, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(None),
-        // Linux says the first for a directory, others the second.
+        // Linux returns the first for a directory, other systems the second.
         Err(errno @ (Errno::ISDIR | Errno::PERM)) => errno,
         Err(errno) => return Err(errno.into()),
     };
@@ -118,7 +119,7 @@ fn unlink_or_open(here: impl AsFd, name: &CStr) -> io::Result<Option<OwnedFd>> {
     };
     match opened {
         Ok(inner) => {
-            // Somebody else's directory cannot be unlocked, but it may be open enough already.
+            // A directory of another user cannot be unlocked, but its permissions may already suffice.
             let _ = fchmod(&inner, Mode::RWXU);
             Ok(Some(inner))
         }
@@ -128,12 +129,12 @@ fn unlink_or_open(here: impl AsFd, name: &CStr) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Gives the user all rights on a directory that cannot even be opened, without following a link put in its place.
+/// Gives the user all permissions on a directory that cannot even be opened, without following a link put in its place.
 #[cfg(target_os = "linux")]
 fn unlock(here: impl AsFd, name: &CStr) -> io::Result<()> {
     use std::os::fd::AsRawFd;
-    // `chmod` by name follows links here and `fchmod` wants more than a locked directory grants; its own entry under
-    // `/proc` leads to exactly the directory that is held.
+    // `chmod` by name follows links here and `fchmod` needs more than a locked directory allows; the descriptor's entry
+    // under `/proc` leads to exactly the directory that is open.
     let held =
         openat(here, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     Ok(rustix::fs::chmod(format!("/proc/self/fd/{}", held.as_raw_fd()), Mode::RWXU)?)
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_beyond_any_path_limit_is_removed() {
+    fn trees_deeper_than_the_path_limit_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let mut here = open(folder.path(), OPEN_DIR_FLAGS, Mode::empty()).unwrap();
         for _ in 0..2500 {
@@ -216,14 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_fine() {
+    fn missing_paths_are_not_an_error() {
         let folder = tempfile::tempdir().unwrap();
         remove_tree(&folder.path().join("nothing")).unwrap();
         remove_tree(&folder.path().join("no/parent")).unwrap();
         fs::write(folder.path().join("file"), "").unwrap();
         remove_tree(&folder.path().join("file")).unwrap();
         assert_eq!(left(folder.path()), <[&str; 0]>::default());
-        // Stands for every path without a last name, of which the root is one; that one is not for a test to try.
+        // Represents every path without a last name. `/` is another, which a test must not try.
         assert!(remove_tree(Path::new("")).is_err());
     }
 }

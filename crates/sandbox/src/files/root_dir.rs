@@ -1,4 +1,4 @@
-//! An open directory, and the walk from it that follows no link.
+//! Holds an open directory and walks from it without following links.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,16 +15,16 @@ const OPEN_DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFl
 
 pub(super) const SYMLINK_IN_PATH: &str = "a part of the path is a symbolic link";
 
-/// A directory that stays the same one even when its path is given to another.
+/// An open directory, which stays the same one even when its path comes to name another.
 #[derive(Debug)]
 pub struct RootDir {
     fd: OwnedFd,
     id: String,
-    /// Whom new files belong to, when that is not whoever makes them.
+    /// The owner of new files, if that is not the user of this process.
     owner: Option<(Uid, Gid)>,
 }
 
-/// What the walk does where a directory is missing.
+/// What the walk does when a directory is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MissingDirPolicy {
     Fail,
@@ -40,15 +40,15 @@ impl RootDir {
         }
     }
 
-    /// Takes a directory that is open already.
+    /// Wraps a directory that is open already.
     pub fn new(id: &str, fd: OwnedFd) -> Self {
-        // Only the privileged can give files away; for others there is nothing to give.
+        // Only root can change the owner of a file; other users always own what they create.
         let privileged = rustix::process::geteuid().is_root();
         let owner = fstat(&fd).ok().map(|stat| (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
         Self { fd, id: id.to_owned(), owner: owner.filter(|(uid, _)| privileged && !uid.is_root()) }
     }
 
-    /// Gives what the host just made to the owner of the directory, so that those inside can go on with it.
+    /// Makes the owner of the directory the owner of what the host just created, so that commands inside can change it.
     pub(crate) fn chown_to_owner(&self, made: impl AsFd) -> Result<(), Errno> {
         match self.owner {
             Some((uid, gid)) => fchown(made, Some(uid), Some(gid)),
@@ -56,7 +56,7 @@ impl RootDir {
         }
     }
 
-    /// Returns whether `directory` still leads to this very directory.
+    /// Returns whether `directory` still leads to this directory.
     pub fn is_still_at(&self, directory: &Path) -> bool {
         match (fstat(&self.fd), stat(directory)) {
             (Ok(ours), Ok(there)) => is_same_file(&ours, &there),
@@ -64,11 +64,11 @@ impl RootDir {
         }
     }
 
-    /// Gives the directory's owner its usual rights back, which whoever works in it may have taken away.
+    /// Restores the usual permissions of the directory's owner, which commands inside may have removed.
     pub fn restore_owner_access(&self) {
         let all = Mode::RWXU;
         if fstat(&self.fd).is_ok_and(|stat| !Mode::from_raw_mode(stat.st_mode).contains(all)) {
-            // Where it cannot be done, the next step says so.
+            // If this fails, the next access reports the error.
             let _ = rustix::fs::fchmod(&self.fd, all);
         }
     }
@@ -86,7 +86,7 @@ impl RootDir {
         missing: MissingDirPolicy,
         doing: &'static str,
     ) -> Result<OwnedFd, Error> {
-        // Opened anew instead of duplicated: duplicates would share one read position for listings.
+        // Opened again instead of duplicated: duplicates would share one read position for listings.
         let mut here =
             openat(&self.fd, ".", OPEN_DIR_FLAGS, Mode::empty()).map_err(|e| self.file_error(doing, path, e))?;
         for name in names {
@@ -108,7 +108,7 @@ impl RootDir {
         flags: OFlags,
         doing: &'static str,
     ) -> Result<File, Error> {
-        // Asked before opening, because opening a device can already do something.
+        // Checked before opening, because opening a device can already have an effect.
         match statat(here, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => check_regular(&stat, path)?,
             Err(Errno::NOENT) if flags.contains(OFlags::CREATE) => (),
@@ -120,7 +120,7 @@ impl RootDir {
             Err(Errno::LOOP | Errno::MLINK) => return Err(refused(path, SYMLINK_IN_PATH)),
             Err(errno) => return Err(self.file_error(doing, path, errno)),
         };
-        // Asked again, because the entry may have been swapped in between.
+        // Checked again, because the entry may have been swapped in between.
         check_regular(&fstat(&fd).map_err(|errno| self.file_error(doing, path, errno))?, path)?;
         Ok(File::from(fd))
     }
@@ -134,7 +134,7 @@ impl RootDir {
         let mut opened = openat(here, name, OPEN_DIR_FLAGS, Mode::empty());
         if missing == MissingDirPolicy::Make && matches!(opened, Err(Errno::NOENT)) {
             match mkdirat(here, name, Mode::from_bits_truncate(0o755)) {
-                // Somebody else made it first: whatever it is, the next open judges it.
+                // Another process created it first: whatever it is, the next open checks it.
                 Err(Errno::EXIST) => opened = openat(here, name, OPEN_DIR_FLAGS, Mode::empty()),
                 Ok(()) => {
                     opened = openat(here, name, OPEN_DIR_FLAGS, Mode::empty());
@@ -146,7 +146,7 @@ impl RootDir {
             }
         }
         opened.map_err(|errno| {
-            // Kernels disagree on the number for "that is a link", so the entry itself is asked.
+            // Kernels disagree on the error number for a link, so the entry itself is checked.
             let is_link = matches!(errno, Errno::NOTDIR | Errno::LOOP | Errno::MLINK)
                 && statat(here, name, AtFlags::SYMLINK_NOFOLLOW)
                     .is_ok_and(|stat| file_type(&stat) == FileType::Symlink);
@@ -159,7 +159,7 @@ impl RootDir {
     }
 }
 
-/// Why the walk could not take a step.
+/// Why the walk could not enter a directory.
 enum WalkError {
     Link,
     Failed(Errno),

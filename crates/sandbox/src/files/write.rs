@@ -1,7 +1,7 @@
-//! Into a sandbox: whole files, additions, directories and copies from the host.
+//! Writes files of a sandbox: whole files, appended text, directories and copies from the host.
 //!
-//! A new version is written beside the old one and renamed over it, so nobody ever sees half a file. What is not here
-//! is `fsync`: this protects against a killed program, not against a lost power supply.
+//! A new version is written beside the old one and renamed over it, so no reader ever sees a partial file. There is no
+//! `fsync`: this protects against a killed program, not against a power failure.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, Permissions};
@@ -20,7 +20,7 @@ use crate::token;
 
 const NEW_FILE_MODE: u32 = 0o644;
 
-/// Replaces a file as a whole, making the directories on the way. Without `mode` the old permissions stay.
+/// Replaces a whole file, creating missing parent directories. Without `mode` the old permissions stay.
 ///
 /// Only permission bits are set: no file written by the host is ever set-user-id.
 pub fn replace(root: &RootDir, path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), Error> {
@@ -33,7 +33,7 @@ pub fn replace(root: &RootDir, path: &Path, bytes: &[u8], mode: Option<u32>) -> 
     fresh.rename_into_place(root, name, path)
 }
 
-/// Appends to a file, making it and the directories on the way when missing.
+/// Appends to a file, creating it and its parent directories if missing.
 pub fn append(root: &RootDir, path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let (parents, name) = split_file_path(path)?;
     let here = root.walk(path, &parents, MissingDirPolicy::Make, "append to")?;
@@ -43,7 +43,7 @@ pub fn append(root: &RootDir, path: &Path, bytes: &[u8]) -> Result<(), Error> {
     file.write_all(bytes).map_err(|source| root.file_error("append to", path, source))
 }
 
-/// Makes a directory and those on the way; ones that exist are fine.
+/// Creates a directory and its missing parents; existing ones are not an error.
 pub fn mkdirs(root: &RootDir, path: &Path) -> Result<(), Error> {
     root.walk(path, &plain_components(path)?, MissingDirPolicy::Make, "make").map(drop)
 }
@@ -51,7 +51,7 @@ pub fn mkdirs(root: &RootDir, path: &Path) -> Result<(), Error> {
 /// Copies a regular host file in with its permission bits, without reading it into memory.
 pub fn copy_in(root: &RootDir, host: &Path, path: &Path) -> Result<(), Error> {
     let failed = |source: io::Error| Error::HostFile { doing: "read", path: host.to_owned(), source };
-    // The host's own path may be a link; it still must not be a pipe that blocks us.
+    // The host path may be a link, but it must not be a pipe that blocks us.
     let nonblock = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let mut from = OpenOptions::new().read(true).custom_flags(nonblock).open(host).map_err(failed)?;
     let stat = fstat(&from).map_err(|errno| failed(errno.into()))?;
@@ -65,7 +65,7 @@ pub fn copy_in(root: &RootDir, host: &Path, path: &Path) -> Result<(), Error> {
     fresh.rename_into_place(root, name, path)
 }
 
-/// Returns what is at the place to be written, refusing everything but a regular file or nothing.
+/// Returns what exists at the target, refusing anything but a regular file or nothing.
 fn check_target(root: &RootDir, here: &OwnedFd, name: &OsStr, path: &Path) -> Result<Option<Stat>, Error> {
     match statat(here, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => check_regular(&stat, path).map(|()| Some(stat)),
@@ -85,7 +85,7 @@ fn set_mode(file: &File, mode: Option<u32>, old: Option<&Stat>) -> io::Result<()
     }
 }
 
-/// The next version of a file under a name of its own; removed unless it is put in place.
+/// The next version of a file under a temporary name; removed unless it is renamed into place.
 struct ReplacementFile<'a> {
     here: &'a OwnedFd,
     name: String,
@@ -108,7 +108,7 @@ impl<'a> ReplacementFile<'a> {
     }
 
     fn rename_into_place(mut self, root: &RootDir, name: &OsStr, path: &Path) -> Result<(), Error> {
-        // A link that appeared at the place meanwhile is replaced by this, not followed.
+        // A link that appeared at the target meanwhile is replaced, not followed.
         renameat(self.here, &self.name, self.here, name).map_err(|errno| root.file_error("write", path, errno))?;
         self.is_in_place = true;
         Ok(())
@@ -118,7 +118,7 @@ impl<'a> ReplacementFile<'a> {
 impl Drop for ReplacementFile<'_> {
     fn drop(&mut self) {
         if !self.is_in_place {
-            // The write has failed already and that is what the caller hears; a left-over name is the lesser news.
+            // The write has failed already and the caller gets that error; a leftover temporary file matters less.
             let _ = unlinkat(self.here, &self.name, AtFlags::empty());
         }
     }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_leaves_no_traces() {
+    fn failed_writes_leave_nothing_behind() {
         let folder = tempfile::tempdir().unwrap();
         let root = RootDir::open("t", folder.path()).unwrap();
         fs::create_dir(folder.path().join("d")).unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_becomes_set_user_id() {
+    fn written_files_are_never_set_user_id() {
         let folder = tempfile::tempdir().unwrap();
         let root = RootDir::open("t", folder.path()).unwrap();
         let file = folder.path().join("f");

@@ -1,4 +1,4 @@
-//! Makes images: honest ones from a directory, and any other for tests, where every byte of a layer can be chosen.
+//! Builds images: valid ones from a directory, and arbitrary ones for tests, which can choose every byte of a layer.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use super::document::REF_NAME;
 use super::{ImageConfig, manifest};
 
-/// When everything in a made image was last changed.
+/// The modification time of everything in a built image.
 pub const MTIME: u64 = 1_700_000_000;
 const BLOCK: usize = 512;
 
-/// A layer, entry by entry. Nothing is checked: that is the reader's work.
+/// A layer, built entry by entry. Nothing is checked; the reader under test has to do that.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LayerBuilder {
     tar: Vec<u8>,
@@ -53,7 +53,7 @@ impl LayerBuilder {
         self.file(&format!("{directory}/.wh..wh..opq"), 0o644, "")
     }
 
-    /// Adds a member of any kind under any name; what does not fit into a header goes into an extended one.
+    /// Adds a member of any kind under any name; what does not fit into a header goes into an extended header.
     pub fn member(mut self, kind: u8, name: &[u8], link: &[u8], mode: u32, content: &[u8]) -> Self {
         let mut records = Vec::new();
         for (key, value) in [("path", name), ("linkpath", link)] {
@@ -69,13 +69,13 @@ impl LayerBuilder {
         self.append_padded(content)
     }
 
-    /// Adds bytes as they are.
+    /// Adds raw bytes.
     pub fn raw(mut self, bytes: &[u8]) -> Self {
         self.tar.extend_from_slice(bytes);
         self
     }
 
-    /// Adds content up to a whole block.
+    /// Adds content, padded to a whole block.
     fn append_padded(mut self, content: &[u8]) -> Self {
         self.tar.extend_from_slice(content);
         let padded = self.tar.len().next_multiple_of(BLOCK);
@@ -83,7 +83,7 @@ impl LayerBuilder {
         self
     }
 
-    /// Returns the layer as a tar with its end.
+    /// Returns the layer as a tar archive, with its end marker.
     pub fn tar(&self) -> Vec<u8> {
         let mut tar = self.tar.clone();
         tar.resize(tar.len() + 2 * BLOCK, 0);
@@ -91,7 +91,7 @@ impl LayerBuilder {
     }
 }
 
-/// Returns one record of an extended header, whose length counts its own digits.
+/// Returns one record of an extended header; its length includes its own digits.
 pub fn record(key: &str, value: &[u8]) -> Vec<u8> {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
@@ -101,7 +101,7 @@ pub fn record(key: &str, value: &[u8]) -> Vec<u8> {
     [format!("{length} {key}=").as_bytes(), value, b"\n"].concat()
 }
 
-/// Returns a header with the names cut to what fits.
+/// Returns a header with the names truncated to fit.
 pub fn header(kind: u8, name: &[u8], link: &[u8], mode: u32, size: usize) -> Vec<u8> {
     let mut header = tar::Header::new_gnu();
     let old = header.as_old_mut();
@@ -148,13 +148,13 @@ impl LayerCompression {
 /// How `docker save` lays out an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DockerSaveFormat {
-    /// A `manifest.json` and layers by name, as it always was.
+    /// A `manifest.json` and layers by name: the original format.
     Classic,
-    /// An OCI image layout in a tar, as it is since version 25.
+    /// An OCI image layout in a tar, used since version 25.
     Layout,
 }
 
-/// An image to be written.
+/// An image to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageBuilder {
     pub layers: Vec<LayerBuilder>,
@@ -164,7 +164,7 @@ pub struct ImageBuilder {
 }
 
 impl ImageBuilder {
-    /// Takes layers from the lowest to the highest, for the running machine.
+    /// Takes layers from the lowest to the highest, for this machine's platform.
     pub fn new(layers: impl IntoIterator<Item = LayerBuilder>) -> Self {
         Self {
             layers: layers.into_iter().collect(),
@@ -174,7 +174,7 @@ impl ImageBuilder {
         }
     }
 
-    /// Writes an OCI image layout, or adds to the one that is there; returns the digest of the manifest.
+    /// Writes an OCI image layout, or adds to an existing one; returns the digest of the manifest.
     pub fn write_layout(&self, dir: &Path, tag: Option<&str>) -> io::Result<String> {
         let blobs = dir.join("blobs").join("sha256");
         fs::create_dir_all(&blobs)?;
@@ -200,7 +200,7 @@ impl ImageBuilder {
         Ok(digest)
     }
 
-    /// Returns what `docker save` would have written.
+    /// Returns the archive that `docker save` would write.
     pub fn archive(&self, form: DockerSaveFormat) -> io::Result<Vec<u8>> {
         let mut tar = tar::Builder::new(Vec::new());
         match form {
@@ -270,9 +270,9 @@ pub fn descriptor(media_type: &str, bytes: &[u8]) -> Value {
     json!({ "mediaType": media_type, "digest": format!("sha256:{}", sha256(bytes)), "size": bytes.len() })
 }
 
-/// Makes a base image of a directory, in the form `docker load` and we read; returns its digest.
+/// Builds a base image from a directory, in the format that `docker load` and ralph read; returns its digest.
 ///
-/// Sockets, pipes and devices are left out. The layer passes through a file beside `archive`, not through memory.
+/// Sockets, pipes and devices are left out. The layer is buffered in a file next to `archive`, not in memory.
 pub fn archive_directory(directory: &Path, archive: &Path) -> io::Result<String> {
     let layer = archive.with_added_extension("layer");
     let file = File::create_new(&layer)?;

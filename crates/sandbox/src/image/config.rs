@@ -1,10 +1,11 @@
-//! What an image says about how programs in it want to be run.
+//! The image's own settings for running programs in it.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The part of an image's configuration a sandbox needs. All of it was written by whoever made the image.
+/// The part of an image's configuration that a sandbox needs. All of it comes from the author of the image, so it is
+/// untrusted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct ImageConfig {

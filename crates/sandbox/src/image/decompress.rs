@@ -1,4 +1,4 @@
-//! From compressed bytes to plain ones, with the limits that make a bomb harmless.
+//! Decompresses layers and archives, with limits against decompression bombs.
 
 use std::cell::Cell;
 use std::error::Error as StdError;
@@ -17,7 +17,7 @@ pub(super) enum BlobCompression {
 }
 
 impl BlobCompression {
-    /// Recognises an encoding by its first bytes.
+    /// Detects the compression from the first bytes.
     pub(super) fn sniff(start: &[u8]) -> Self {
         if start.starts_with(&[0x1f, 0x8b]) {
             Self::Gzip
@@ -37,7 +37,7 @@ impl BlobCompression {
     }
 }
 
-/// Counts what is read through it.
+/// A reader that counts what is read through it.
 pub(super) struct CountingReader<'a, R> {
     pub(super) inner: R,
     pub(super) count: &'a Cell<u64>,
@@ -51,7 +51,7 @@ impl<R: Read> Read for CountingReader<'_, R> {
     }
 }
 
-/// Counts unpacked bytes and ends the reading where a limit is passed.
+/// A reader that counts unpacked bytes and fails at a limit.
 pub(super) struct LimitedReader<'a, R> {
     inner: R,
     limits: &'a ImageLimits,
@@ -84,7 +84,7 @@ impl<R: Read> Read for LimitedReader<'_, R> {
 
 impl<R: Read> SkipRead for LimitedReader<'_, R> {}
 
-/// Adds to the bytes of an image, and refuses what is too much.
+/// Adds to the byte count of an image, and fails if it exceeds the limit.
 pub(super) fn add_bytes(total: &Cell<u64>, bytes: u64, limits: &ImageLimits) -> Result<(), LimitExceeded> {
     total.set(total.get().saturating_add(bytes));
     if total.get() > limits.bytes {
@@ -93,7 +93,7 @@ pub(super) fn add_bytes(total: &Cell<u64>, bytes: u64, limits: &ImageLimits) -> 
     Ok(())
 }
 
-/// A limit that was passed, travelling through readers as an I/O error.
+/// An exceeded limit, passed through readers as an I/O error.
 #[derive(Debug)]
 pub(super) struct LimitExceeded(pub(super) String);
 
@@ -112,7 +112,7 @@ impl From<LimitExceeded> for io::Error {
 }
 
 impl LimitExceeded {
-    /// Finds the limit behind an I/O error.
+    /// Returns the exceeded limit inside an I/O error.
     pub(super) fn downcast_from(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }

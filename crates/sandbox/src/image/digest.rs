@@ -1,4 +1,4 @@
-//! Digests as images write them, and readers that check what passes through them.
+//! Parses the digests that images contain, and hashes what is read through a reader.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -6,13 +6,13 @@ use std::io::{self, Read};
 use ralph_core::hash::Sha256Hasher;
 use serde::{Deserialize, Serialize};
 
-/// The SHA-256 of something. That it is plain hex is what makes it safe as the name of a file.
+/// The SHA-256 of some content. It is always plain hex, which makes it safe as a file name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(super) struct Digest(String);
 
 impl Digest {
-    /// Reads `sha256:` and 64 lower-case hex digits; other algorithms are not known.
+    /// Parses `sha256:` and 64 lower-case hex digits; other algorithms are not supported.
     pub(super) fn parse(text: &str) -> Option<Self> {
         Self::from_hex(text.strip_prefix("sha256:")?)
     }
@@ -30,7 +30,7 @@ impl Digest {
         &self.0
     }
 
-    /// Returns where a layout keeps the content.
+    /// Returns the path of the content in an image layout.
     pub(super) fn blob_path(&self) -> String {
         format!("blobs/sha256/{}", self.0)
     }
@@ -57,7 +57,7 @@ impl From<Digest> for String {
     }
 }
 
-/// Hashes what is read through it.
+/// A reader that hashes what is read through it.
 pub(super) struct HashingReader<R> {
     inner: R,
     hasher: Sha256Hasher,
@@ -68,7 +68,7 @@ impl<R: Read> HashingReader<R> {
         Self { inner, hasher: Sha256Hasher::default() }
     }
 
-    /// Reads what is left, because a digest covers everything, also what its reader had no use for.
+    /// Reads the rest of the input, because a digest covers all of it, including bytes the consumer did not need.
     pub(super) fn finish(mut self) -> io::Result<Digest> {
         io::copy(&mut self, &mut io::sink())?;
         Ok(Digest(self.hasher.finish()))
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_covers_what_nobody_read() {
+    fn a_digest_covers_unread_bytes() {
         let mut hashing = HashingReader::new(&b"abcdef"[..]);
         hashing.read_exact(&mut [0; 2]).unwrap();
         assert_eq!(hashing.finish().unwrap(), Digest::of(b"abcdef"));

@@ -1,4 +1,4 @@
-//! How much of the disk an unpacked image takes.
+//! Measures the disk space of an unpacked image.
 
 use std::collections::HashSet;
 use std::io;
@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, FileType, Mode, Stat, fstat, open, openat, statat};
 
 use super::tree::{OPEN_DIRECTORY, entry_names, os_str};
 
-/// Returns the bytes a tree takes on disk; a file with several names counts once. Links are not followed.
+/// Returns the bytes that a tree takes on disk; a file with several names counts once. Links are not followed.
 pub(super) fn measure(directory: &Path) -> io::Result<u64> {
     let root = open(directory, OPEN_DIRECTORY, Mode::empty())?;
     let mut seen = HashSet::new();

@@ -1,5 +1,5 @@
-//! The JSON documents of an image, as the OCI image specification and Docker write them. Fields nobody needs are not
-//! read, and `null` is the same as nothing.
+//! Parses the JSON documents of an image, as the OCI image specification and Docker write them. Unused fields are
+//! skipped, and `null` means the default.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) enum ImageMediaType {
     Manifest,
     Config,
     Layer(BlobCompression),
-    /// A layer whose content is not in the image, so its digest is a promise about something nobody has.
+    /// A layer whose content is stored elsewhere, so its digest cannot be checked.
     ForeignLayer,
     Unknown,
 }
@@ -78,7 +78,8 @@ pub(super) struct ImagePlatform {
     pub(super) variant: Option<String>,
 }
 
-/// An index or a manifest. One document must not be both, or two readers would see two images in it.
+/// An index or a manifest. A document that is both is refused, because two readers would see two different images in
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct IndexOrManifest {

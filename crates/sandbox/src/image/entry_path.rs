@@ -1,14 +1,15 @@
-//! From the name of an entry to the plain names it consists of.
+//! Splits the name of an entry into plain path components.
 //!
-//! One leading slash is dropped, because some builders write `/etc/passwd` for `etc/passwd`; together with anything else
-//! odd it is refused. `./` and doubled slashes are dropped, `..` is refused wherever it stands: no honest layer has it.
+//! One leading slash is dropped, because some builders write `/etc/passwd` for `etc/passwd`; a name that has any
+//! other oddity as well is refused. `./` and doubled slashes are dropped. `..` is always refused: no valid layer
+//! contains it.
 
 use super::ImageLimits;
 
-/// Longest single name that the file systems in use can store.
+/// The longest single name that the file systems in use can store.
 const MAX_NAME_BYTES: usize = 255;
 
-/// Returns the names from the root to the place meant; none for the root itself.
+/// Returns the path components from the root; empty for the root itself.
 pub(super) fn parse<'a>(name: &'a [u8], limits: &ImageLimits) -> Result<Vec<&'a [u8]>, &'static str> {
     if name.is_empty() {
         return Err("its name is empty");
@@ -27,9 +28,9 @@ pub(super) fn parse<'a>(name: &'a [u8], limits: &ImageLimits) -> Result<Vec<&'a 
     let mut names = Vec::new();
     for part in body.split(|byte| *byte == b'/') {
         match part {
-            b".." => return Err("its path goes up with `..`"),
+            b".." => return Err("its path contains `..`"),
             b"" if rest.is_empty() => (),
-            b"" | b"." if absolute => return Err("its path is absolute and not plain"),
+            b"" | b"." if absolute => return Err("its path is absolute and not normalised"),
             b"" | b"." => (),
             part if part.len() > MAX_NAME_BYTES => return Err("a name in its path is too long"),
             part => names.push(part),
@@ -65,13 +66,13 @@ mod tests {
         check("...", Ok(&["..."]));
         check("a b\n/ü", Ok(&["a b\n", "ü"]));
         check("", Err("its name is empty"));
-        check("..", Err("its path goes up with `..`"));
-        check("a/../b", Err("its path goes up with `..`"));
-        check("a/..", Err("its path goes up with `..`"));
-        check("/../a", Err("its path goes up with `..`"));
-        check("//etc/passwd", Err("its path is absolute and not plain"));
-        check("/./etc", Err("its path is absolute and not plain"));
-        check("/a//b", Err("its path is absolute and not plain"));
+        check("..", Err("its path contains `..`"));
+        check("a/../b", Err("its path contains `..`"));
+        check("a/..", Err("its path contains `..`"));
+        check("/../a", Err("its path contains `..`"));
+        check("//etc/passwd", Err("its path is absolute and not normalised"));
+        check("/./etc", Err("its path is absolute and not normalised"));
+        check("/a//b", Err("its path is absolute and not normalised"));
         check("a\0b", Err("its name holds a NUL byte"));
         check("a/b/c/d", Err("its path is too deep"));
         check(&"x".repeat(256), Err("a name in its path is too long"));

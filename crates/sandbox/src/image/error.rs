@@ -1,11 +1,11 @@
-//! What can be wrong with an image, and what to do about it.
+//! Errors about images, and their hints.
 
 use std::io;
 use std::path::PathBuf;
 
 use ralph_core::text;
 
-/// Longest part of a hostile name that is shown, and most names of a hostile list.
+/// The longest part of a hostile name that is shown, and the most names of a hostile list.
 const MAX_SHOWN_BYTES: usize = 200;
 const MAX_LISTED: usize = 10;
 
@@ -31,9 +31,9 @@ pub enum ImageError {
     Platform { image: String, wanted: String, known: Vec<String> },
     #[error("{what} of `{image}` is larger than {limit} bytes")]
     Large { image: String, what: String, limit: u64 },
-    #[error("{what} of `{image}` is not what it should be: expected {expected}, found {found}")]
+    #[error("{what} of `{image}` does not match: expected {expected}, found {found}")]
     Mismatch { image: String, what: String, expected: String, found: String },
-    #[error("could not understand {what} of `{image}`")]
+    #[error("could not parse {what} of `{image}`")]
     Document { image: String, what: String, source: serde_json::Error },
     #[error("could not read layer {layer} of the image")]
     Layer { layer: usize, source: io::Error },
@@ -66,7 +66,7 @@ impl ImageError {
                 Some(format!("save the image again for this machine, e.g. docker pull --platform {wanted}"))
             }
             Self::Mismatch { .. } | Self::Layer { .. } => {
-                Some("the image is damaged or was changed: save it again from where it came from".to_owned())
+                Some("the image is damaged or was changed: save it again from its source".to_owned())
             }
             Self::Large { .. } | Self::Entry { .. } | Self::Limit { .. } => {
                 Some("nothing of this image was kept: use one whose origin you trust".to_owned())
@@ -93,7 +93,7 @@ fn list(names: &[String]) -> String {
     format!("{}{more}", names.get(..MAX_LISTED).unwrap_or(names).join(", "))
 }
 
-/// Makes a name from an image fit for a message.
+/// Makes a name from an image safe to print in a message.
 pub(super) fn printable(name: &[u8]) -> String {
     let text = text::strip_control(&String::from_utf8_lossy(name)).replace(['\n', '\r', '\t'], " ");
     match text::head(&text, MAX_SHOWN_BYTES) {

@@ -1,8 +1,8 @@
-//! Applies one layer to the tree: what it adds, what it replaces and what it hides.
+//! Applies one layer to the tree: its additions, replacements and whiteouts.
 //!
-//! Extended attributes and owners are passed over: everything belongs to the invoking user. Devices are never made. The
-//! few that old base images have under `dev/` are skipped, because a sandbox has a `/dev` of its own; any other device,
-//! fifo or unknown kind refuses the image.
+//! Extended attributes and owners are ignored: everything belongs to the invoking user. Devices are never created.
+//! The few that old base images have under `dev/` are skipped, because a sandbox has its own `/dev`; any other
+//! device, fifo or unknown entry type refuses the image.
 
 use std::cell::Cell;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -16,10 +16,10 @@ use super::{ImageError, ImageLimits, entry_path};
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// Bookkeeping of a file system that images were once made on.
+/// Bookkeeping entries of AUFS, a file system on which images were once built.
 const AUFS_METADATA: &[u8] = b".wh..wh.";
 
-/// What is in `dev/` of images made from an installed system.
+/// Devices in `dev/` of images made from an installed system.
 const DEVICES: [&[u8]; 9] = [b"console", b"full", b"fuse", b"null", b"ptmx", b"random", b"tty", b"urandom", b"zero"];
 
 /// Counts over all layers of an image.
@@ -29,7 +29,7 @@ pub(super) struct UnpackTotals {
     pub(super) entries: Cell<u64>,
 }
 
-/// Applies the layer in a stream that is decompressed already; `layer` counts from one, for messages.
+/// Applies a layer from an already decompressed stream; `layer` counts from one, for messages.
 pub(super) fn apply_layer(
     tree: &mut ImageTree<'_>,
     stream: impl SkipRead,
@@ -71,7 +71,7 @@ pub(super) fn apply_layer(
     }
 }
 
-/// Unpacks one uncompressed layer into an empty directory; for tests that have no image around it.
+/// Unpacks one uncompressed layer into an empty directory, for tests without a whole image.
 #[doc(hidden)]
 pub fn unpack_layer(tar: impl Read, into: &Path, limits: &ImageLimits) -> Result<(), ImageError> {
     let failed = |source| ImageError::Store { doing: "unpack into", path: into.to_owned(), source };
@@ -85,7 +85,7 @@ pub fn unpack_layer(tar: impl Read, into: &Path, limits: &ImageLimits) -> Result
 
 enum LayerEntryError {
     Tree(tree::ImageTreeError),
-    /// The layer itself could not be read on.
+    /// The layer itself could not be read any further.
     Stream(io::Error),
 }
 
@@ -114,7 +114,7 @@ fn apply_entry(
         };
     };
     if parents.iter().any(|name| name.starts_with(WHITEOUT)) {
-        return Err(refused("a directory in its path has the name of a whiteout"));
+        return Err(refused("a directory in its path is named like a whiteout"));
     }
     if last.starts_with(WHITEOUT) {
         return apply_whiteout(tree, member, parents, last);
@@ -151,7 +151,7 @@ fn apply_whiteout(
         return Ok(());
     }
     match last.strip_prefix(WHITEOUT).unwrap_or_default() {
-        b"" | b"." | b".." => Err(refused("it is a whiteout of no plain name")),
+        b"" | b"." | b".." => Err(refused("it is a whiteout without a valid name")),
         hidden => Ok(tree.hide(&[parents, &[hidden]].concat())?),
     }
 }
@@ -168,7 +168,7 @@ fn write_file(
         let excess = LimitExceeded(format!("a file is larger than {} bytes", limits.file));
         return Err(LayerEntryError::Stream(excess.into()));
     }
-    // What is stored is counted where it is read; the holes come on top.
+    // Stored bytes are counted where they are read; holes are added here.
     let holes = member.size.saturating_sub(member.stored);
     add_bytes(&progress.bytes, holes, limits).map_err(|excess| LayerEntryError::Stream(excess.into()))?;
     let mut file = tree.file(names)?;
@@ -186,7 +186,8 @@ fn write_file(
     tree::set_mode_and_time(&file, member.mode, member.mtime).map_err(failed)
 }
 
-/// Copies from the layer into a file; whose fault an error is decides what the user is told.
+/// Copies from the layer into a file. Read and write errors stay apart, because the user gets different messages for
+/// them.
 fn copy(from: &mut impl Read, to: &mut impl Write, mut left: u64) -> Result<(), LayerEntryError> {
     let mut buffer = [0; 16 << 10];
     while left > 0 {

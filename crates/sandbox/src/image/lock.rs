@@ -1,7 +1,8 @@
-//! One image is unpacked or removed by one process at a time.
+//! Locks an image, so that only one process at a time unpacks or removes it.
 //!
-//! The lock is a file beside the image, and exists only while somebody holds it or was killed holding it. The kernel
-//! gives the lock back when its holder dies; the file is then taken over by the next one or swept.
+//! The lock is a file next to the image. It exists only while a process holds it, or after a process was killed while
+//! holding it. The kernel releases the lock when its holder dies; the next process then takes over the file, or a
+//! sweep removes it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -15,13 +16,13 @@ use super::ImageError;
 
 #[derive(Debug)]
 pub(super) struct ImageLock {
-    /// Held open: closing it is what gives the lock back.
+    /// Kept open: closing it releases the lock.
     _file: File,
     path: PathBuf,
 }
 
 impl ImageLock {
-    /// Waits until the lock is ours.
+    /// Waits until this process holds the lock.
     pub(super) fn wait(path: &Path) -> Result<Self, ImageError> {
         loop {
             if let Some(lock) = Self::acquire(path, FlockOperation::LockExclusive)? {
@@ -30,7 +31,7 @@ impl ImageLock {
         }
     }
 
-    /// Takes the lock if nobody has it.
+    /// Takes the lock if it is free.
     pub(super) fn attempt(path: &Path) -> Result<Option<Self>, ImageError> {
         Self::acquire(path, FlockOperation::NonBlockingLockExclusive)
     }
@@ -46,7 +47,7 @@ impl ImageLock {
                 Err(errno) => return Err(failed(errno.into())),
             }
         }
-        // The holder before us removes the file; then others are already waiting at a new one.
+        // The previous holder removes the file; by then other processes may already wait for a new one.
         let ours = file.metadata().map_err(failed)?;
         match fs::symlink_metadata(path) {
             Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => {
@@ -61,7 +62,7 @@ impl ImageLock {
 
 impl Drop for ImageLock {
     fn drop(&mut self) {
-        // While we still hold it, so nobody can be in between; a file that stays is only untidy.
+        // Removed while the lock is still held, so no other process can get in between; a leftover file does no harm.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! From an index, through whatever it points to, to one image: its configuration and its layers.
+//! Resolves an index, directly or through nested indexes, to one image: its configuration and its layers.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use super::error::printable;
 use super::source::ImageSource;
 use super::{ImageConfig, ImageError, ImageLimits};
 
-/// Indexes inside indexes.
+/// The most indexes nested in each other.
 const MAX_INDEX_DEPTH: usize = 4;
 
 /// One image, read and checked except for the content of its layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ResolvedImage {
-    /// Of its manifest, or of its configuration where there is no manifest with digests.
+    /// The digest of its manifest, or of its configuration if there is no manifest with digests.
     pub(super) digest: Digest,
     pub(super) config: ImageConfig,
     pub(super) layers: Vec<ImageLayer>,
@@ -25,18 +25,18 @@ pub(super) struct ResolvedImage {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ImageLayer {
-    /// The file of the image it is in.
+    /// The file of the image that contains it.
     pub(super) blob: String,
-    /// What the file must be; unknown in the older form of `docker save`.
+    /// The expected digest of the file; unknown in the older format of `docker save`.
     pub(super) digest: Option<Digest>,
     pub(super) size: Option<u64>,
-    /// How it is compressed; `None` when its first bytes tell.
+    /// Its compression; `None` if that is detected from its first bytes.
     pub(super) encoding: Option<BlobCompression>,
-    /// What it must be without compression.
+    /// The expected digest of the uncompressed layer.
     pub(super) diff: Digest,
 }
 
-/// Finds the one image that is meant.
+/// Resolves the one image that the reference names.
 pub(super) fn resolve(
     source: &ImageSource,
     tag: Option<&str>,
@@ -49,7 +49,7 @@ pub(super) fn resolve(
         Some(manifest) if matches!(source, ImageSource::Archive { .. }) => {
             resolve_docker_save(source, &manifest, limits)
         }
-        _ => Err(unusable(source, "it has no `index.json`, so it is no image layout")),
+        _ => Err(unusable(source, "it has no `index.json`, so it is not an image layout")),
     }
 }
 
@@ -87,7 +87,7 @@ fn resolve_oci(
         let what = describe(&chosen);
         let node: IndexOrManifest = parse_json(source, &what, &bytes)?;
         if node.media_type.as_ref().is_some_and(|own| *own != chosen.media_type) {
-            return Err(unusable(source, &format!("{what} says of itself that it is something else")));
+            return Err(unusable(source, &format!("{what} declares a different media type")));
         }
         match ImageMediaType::of(&chosen.media_type) {
             ImageMediaType::Index => chosen = choose_platform(source, children(source, &what, node)?, None)?,
@@ -95,10 +95,10 @@ fn resolve_oci(
             _ => return Err(unknown_media_type(source, &chosen)),
         }
     }
-    Err(unusable(source, "its indexes point to indexes without end"))
+    Err(unusable(source, "its indexes are nested too deeply"))
 }
 
-/// Returns what an index points to.
+/// Returns the descriptors of an index.
 fn children(source: &ImageSource, what: &str, node: IndexOrManifest) -> Result<Vec<BlobDescriptor>, ImageError> {
     if node.config.is_some() || node.layers.is_some() {
         return Err(unusable(source, &format!("{what} is an index and a manifest at once")));
@@ -109,7 +109,8 @@ fn children(source: &ImageSource, what: &str, node: IndexOrManifest) -> Result<V
     }
 }
 
-/// Chooses what this machine can run. More than one is an error where `many` says so, else the first is as good.
+/// Chooses the image for this machine's platform. Several matches are an error if `many` is given; otherwise the
+/// first one is used.
 fn choose_platform(
     source: &ImageSource,
     candidates: Vec<BlobDescriptor>,
@@ -131,7 +132,7 @@ fn choose_platform(
             fit.push(candidate);
         }
     }
-    // Finer variants of a processor may need more than this one has; the plain one runs everywhere.
+    // Specific variants of a processor may need features that this one lacks; the plain one runs everywhere.
     let plain =
         |candidate: &BlobDescriptor| candidate.platform.as_ref().is_none_or(|platform| platform.variant.is_none());
     if fit.iter().any(plain) {
@@ -181,7 +182,8 @@ fn resolve_manifest(
     assemble_image(source, digest, configuration, found, limits)
 }
 
-/// Reads the older form of `docker save`, whose files are found by name and whose layers have no digests of their own.
+/// Reads the older format of `docker save`, whose files are found by name and whose layers have no digests of their
+/// own.
 fn resolve_docker_save(
     source: &ImageSource,
     manifest: &[u8],
@@ -205,14 +207,14 @@ fn resolve_docker_save(
         if source.open(layer)?.is_none() {
             return Err(missing(layer));
         }
-        // Only under `blobs` is a name in hex the digest of the file; `ID/layer.tar` is something else.
+        // Only under `blobs` is a hex name the digest of the file; the ID in `ID/layer.tar` is something else.
         let expected = layer.strip_prefix("blobs/sha256/").and_then(Digest::from_hex);
         layers.push((layer.clone(), expected, None, None));
     }
     assemble_image(source, digest, parse_json(source, "the configuration", &bytes)?, layers, limits)
 }
 
-/// Returns the digest a configuration is named after.
+/// Returns the digest in the name of a configuration.
 fn digest_from_name(name: &str) -> Option<Digest> {
     Digest::from_hex(name.strip_suffix(".json").unwrap_or(name).rsplit('/').next()?)
 }
@@ -250,7 +252,7 @@ fn assemble_image(
     Ok(ResolvedImage { digest, config: config.into(), layers })
 }
 
-/// Reads a whole document and checks that it is the one its descriptor means.
+/// Reads a whole document and checks it against its descriptor.
 fn read_blob(source: &ImageSource, descriptor: &BlobDescriptor, limits: &ImageLimits) -> Result<Vec<u8>, ImageError> {
     let what = describe(descriptor);
     let Some(bytes) = source.document(&descriptor.digest.blob_path(), &what, limits.document)? else {
@@ -296,6 +298,6 @@ fn unusable(source: &ImageSource, why: &str) -> ImageError {
 }
 
 fn unknown_media_type(source: &ImageSource, descriptor: &BlobDescriptor) -> ImageError {
-    let why = format!("`{}` is not a kind of content ralph knows", printable(descriptor.media_type.as_bytes()));
+    let why = format!("`{}` is not a known media type", printable(descriptor.media_type.as_bytes()));
     unusable(source, &why)
 }

@@ -1,4 +1,4 @@
-//! What the store knows about an unpacked image, in `image.json` beside its tree.
+//! Reads and writes `image.json`, the store's description of an unpacked image.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ const FORMAT: u64 = 1;
 pub(super) struct ImageMeta {
     pub(super) format: u64,
     pub(super) digest: Digest,
-    /// What it was first unpacked from.
+    /// The reference it was first unpacked from.
     pub(super) from: String,
     pub(super) config: ImageConfig,
     pub(super) bytes: u64,
@@ -40,7 +40,7 @@ impl ImageMeta {
         fs::write(&path, bytes).map_err(|source| ImageError::Store { doing: "write", path, source })
     }
 
-    /// Reads the description in `folder`; `None` when there is none, or none that makes sense.
+    /// Reads the description in `folder`; `None` if it is missing or invalid.
     pub(super) fn read(folder: &Path) -> Result<Option<Self>, ImageError> {
         let path = folder.join(META_FILE);
         let bytes = match fs::read(&path) {
@@ -50,7 +50,7 @@ impl ImageMeta {
             }
             Err(source) => return Err(ImageError::Store { doing: "read", path, source }),
         };
-        // The number first: a newer format may have nothing else in common with ours.
+        // The format number first: a newer format may have nothing else in common with this one.
         match serde_json::from_slice(&bytes) {
             Ok(ImageMetaFormat { format: found }) if found > FORMAT => {
                 Err(ImageError::Format { path, found, known: FORMAT })

@@ -1,9 +1,9 @@
-//! Base images for sandboxes, from files that are already on this machine.
+//! Prepares base images for sandboxes from files that are already on this machine.
 //!
-//! A [`ImageReference`] names an OCI image layout, a `docker save` archive or a directory; [`ImageStore::prepare`] turns it into a
-//! directory that can be the root of a sandbox. Images are unpacked once, as the invoking user, into a folder named
-//! after their digest; every byte is checked against the digests the image itself names. What an image holds is
-//! hostile: an entry that would reach outside is refused together with its image, and nothing of it is left.
+//! An [`ImageReference`] names an OCI image layout, a `docker save` archive or a directory; [`ImageStore::prepare`]
+//! turns it into a directory that can be the root of a sandbox. Images are unpacked once, as the invoking user, into
+//! a folder named after their digest; every byte is checked against the digests in the image. The content of an image
+//! is hostile: an entry that would reach outside makes the whole image refused, and nothing of it is kept.
 //!
 //! Not here: pulling from a registry (nothing in this module opens a connection), running anything, and the overlay
 //! that makes the tree writable for one sandbox.

@@ -1,9 +1,9 @@
-//! The extended headers of a tar: longer names, larger sizes, finer times, and the maps of sparse files.
+//! Parses the extended headers of a tar: longer names, larger sizes, finer times, and the maps of sparse files.
 //!
-//! Records are cut by their lengths, as the format says, so that a value with a line break in it is one value. Extended
-//! attributes are passed over: an unpacked image has none.
+//! Records are split by their lengths, as the format requires, so a value may contain line breaks. Extended
+//! attributes are ignored: an unpacked image has none.
 
-/// What the records in front of an entry say about it.
+/// What the extended headers before an entry say about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PaxHeader {
     pub(super) path: Option<Vec<u8>>,
@@ -13,7 +13,7 @@ pub(super) struct PaxHeader {
     pub(super) sparse: Option<PaxSparse>,
 }
 
-/// A sparse file whose map is the first part of its data (GNU's format 1.0).
+/// A sparse file whose map is stored at the start of its data (GNU format 1.0).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct PaxSparse {
     pub(super) major: Option<u64>,
@@ -22,7 +22,7 @@ pub(super) struct PaxSparse {
     pub(super) size: Option<u64>,
 }
 
-/// A moment, in seconds since 1970 and nanoseconds.
+/// A time, in seconds since 1970 and nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct TarTimestamp {
     pub(super) seconds: i64,
@@ -30,12 +30,12 @@ pub(super) struct TarTimestamp {
 }
 
 impl TarTimestamp {
-    /// Keeps a moment within what every file system in use can store.
+    /// Clamps the time to what every file system in use can store.
     pub(super) fn new(seconds: i64, nanoseconds: u32) -> Self {
         Self { seconds: seconds.clamp(-(1 << 31), 1 << 33), nanoseconds: nanoseconds.min(999_999_999) }
     }
 
-    /// Reads seconds with an optional fraction.
+    /// Parses seconds with an optional fraction.
     fn parse(text: &str) -> Option<Self> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         if !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -44,7 +44,7 @@ impl TarTimestamp {
         let seconds: i64 = whole.parse().ok()?;
         let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
         let nanoseconds: u32 = digits.parse().ok()?;
-        // The fraction belongs to the number as written: -1.5 lies before -1, and nanoseconds only count up.
+        // The fraction has the sign of the whole number: -1.5 is before -1, but nanoseconds only count up.
         if whole.starts_with('-') && nanoseconds > 0 {
             return Some(Self::new(seconds.saturating_sub(1), 1_000_000_000 - nanoseconds));
         }
@@ -54,7 +54,7 @@ impl TarTimestamp {
 
 const MALFORMED: &str = "its extended header is malformed";
 
-/// Reads the records of one extended header.
+/// Parses the records of one extended header.
 pub(super) fn parse(records: &[u8]) -> Result<PaxHeader, &'static str> {
     let mut extended = PaxHeader::default();
     let mut sparse = PaxSparse::default();
@@ -62,7 +62,7 @@ pub(super) fn parse(records: &[u8]) -> Result<PaxHeader, &'static str> {
     while !rest.is_empty() {
         let (key, value, after) = record(rest).ok_or(MALFORMED)?;
         rest = after;
-        // An empty value takes back what was said before.
+        // An empty value cancels an earlier one.
         let bytes = || (!value.is_empty()).then(|| value.to_vec());
         match key {
             b"path" => extended.path = bytes(),
@@ -91,7 +91,7 @@ pub(super) fn parse(records: &[u8]) -> Result<PaxHeader, &'static str> {
     Ok(extended)
 }
 
-/// Returns the key and value of the first record, and what follows it.
+/// Returns the key and value of the first record, and the rest.
 fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let space = bytes.iter().take(20).position(|byte| *byte == b' ')?;
     let length = usize::try_from(number(bytes.get(..space)?).ok()??).ok()?;
@@ -101,7 +101,7 @@ fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((record.get(..equals)?, record.get(equals + 1..)?, rest))
 }
 
-/// Reads a decimal number; nothing at all is no number.
+/// Parses a decimal number; empty input is `None`.
 pub(super) fn number(digits: &[u8]) -> Result<Option<u64>, &'static str> {
     if digits.is_empty() {
         return Ok(None);
@@ -166,12 +166,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_records_make_it_panic(records in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn arbitrary_bytes_do_not_panic(records in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = parse(&records);
         }
 
         #[test]
-        fn almost_records_neither(records in "([0-9]{1,3} (path|size|mtime|GNU.sparse.major)=[0-9a.é\n-]{0,6}\n?){0,4}") {
+        fn nearly_valid_records_do_not_panic(records in "([0-9]{1,3} (path|size|mtime|GNU.sparse.major)=[0-9a.é\n-]{0,6}\n?){0,4}") {
             let _ = parse(records.as_bytes());
         }
     }

@@ -1,4 +1,4 @@
-//! What an image is called in the configuration. Whether it exists is not asked here.
+//! Parses how the configuration names an image. Does not check whether the image exists.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,16 +16,16 @@ const ROOTFS: &str = "rootfs";
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ImageReference {
-    /// An OCI image layout. Like skopeo, what follows the second colon is the tag, so the path has no colon.
+    /// An OCI image layout. As in skopeo, the part after the second colon is the tag, so the path has no colon.
     Oci { dir: PathBuf, tag: Option<String> },
-    /// What `docker save` writes, compressed or not.
+    /// An archive written by `docker save`, compressed or not.
     DockerArchive { file: PathBuf },
-    /// A directory that is used as it is, read-only.
+    /// A directory that is used directly, read-only.
     Rootfs { dir: PathBuf },
 }
 
 impl ImageReference {
-    /// Reads `oci:DIR[:TAG]`, `docker-archive:FILE` or `rootfs:DIR`.
+    /// Parses `oci:DIR[:TAG]`, `docker-archive:FILE` or `rootfs:DIR`.
     pub fn parse(given: &str) -> Result<Self, ImageError> {
         let refused = |why| ImageError::Reference { given: super::error::printable(given.as_bytes()), why };
         if given.is_empty() {
@@ -61,12 +61,12 @@ impl ImageReference {
             "oci-archive" => Err(refused("`docker-archive` reads an OCI layout in a tar too")),
             "docker" if rest.starts_with("//") => Err(ImageError::NotLocal { given: given.to_owned() }),
             "docker" | "docker-daemon" | "containers-storage" | "dir" | "file" | "http" | "https" => {
-                Err(refused("this kind of image is not known"))
+                Err(refused("this kind of image is unknown"))
             }
             other if did_you_mean(other, [OCI, ARCHIVE, ROOTFS]).is_some() => {
-                Err(refused("this kind of image is not known"))
+                Err(refused("this kind of image is unknown"))
             }
-            // What is left is `ubuntu:24.04`.
+            // The rest are names such as `ubuntu:24.04`.
             _ => Err(ImageError::NotLocal { given: given.to_owned() }),
         }
     }
@@ -149,7 +149,7 @@ mod tests {
                 "`oci-archive:a.tar` cannot be the image of a sandbox: `docker-archive` reads an OCI layout in a tar too",
             ),
         );
-        check("rootf:/srv", Err("`rootf:/srv` cannot be the image of a sandbox: this kind of image is not known"));
+        check("rootf:/srv", Err("`rootf:/srv` cannot be the image of a sandbox: this kind of image is unknown"));
         for name in [
             "ubuntu",
             "ubuntu:24.04",
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_name_comes_with_the_way_to_a_file() {
+    fn the_hint_for_a_registry_name_says_how_to_save_it_to_a_file() {
         let want = "docker save ubuntu:24.04 -o image.tar (or: skopeo copy docker://ubuntu:24.04 \
                     docker-archive:image.tar), then use `docker-archive:image.tar`";
         for given in ["ubuntu:24.04", "docker://ubuntu:24.04"] {
@@ -179,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_accepted_is_written_the_same(given in "(oci:|docker-archive:|rootfs:)?[a-z:/. é\0\\-]{0,12}") {
+        fn accepted_references_round_trip(given in "(oci:|docker-archive:|rootfs:)?[a-z:/. é\0\\-]{0,12}") {
             if let Ok(reference) = ImageReference::parse(&given) {
                 prop_assert_eq!(reference.to_string(), given);
             }

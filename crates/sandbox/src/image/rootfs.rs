@@ -1,4 +1,5 @@
-//! A directory that is the root of a sandbox as it is. It has no digest: whoever owns it can change it at any time.
+//! Prepares a host directory that is used directly as the root of a sandbox. It has no digest: its owner can change
+//! it at any time.
 
 use std::fs;
 use std::io;
@@ -7,7 +8,7 @@ use std::path::Path;
 
 use super::{ImageConfig, ImageError, ImageRootfs};
 
-/// At least one of these is in everything a program can run from.
+/// At least one of these exists in every root that programs can run in.
 const ROOTFS_MARKERS: [&str; 3] = ["usr", "bin", "nix"];
 
 pub(super) fn prepare(dir: &Path, image: &str) -> Result<ImageRootfs, ImageError> {

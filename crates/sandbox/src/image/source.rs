@@ -1,4 +1,4 @@
-//! Where the files of an image are: in a directory, or in an archive that is read where it lies.
+//! Opens the files of an image, in a directory or in an archive that is read in place.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use super::{ImageError, ImageLimits, entry_path};
 use crate::files::{self, RootDir};
 use crate::token;
 
-/// Most files in an archive; the largest real ones have three per layer.
+/// The most files an archive may have; the largest real archives have three per layer.
 const MAX_MEMBERS: usize = 10_000;
 
 #[derive(Debug)]
@@ -23,14 +23,14 @@ pub(super) enum ImageSource {
     Archive { file: File, members: BTreeMap<Vec<u8>, ArchiveMember>, image: String },
 }
 
-/// What an archive has under a name.
+/// What an archive has under one name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ArchiveMember {
     Bytes {
         at: u64,
         size: u64,
     },
-    /// Older `docker save`s store a layer that two images share once, and links to it.
+    /// Older versions of `docker save` store a layer that two images share once, and links to it.
     Link(Vec<u8>),
 }
 
@@ -66,7 +66,7 @@ impl ImageSource {
         }
     }
 
-    /// Opens an archive; a compressed one is first unpacked into a file without a name in `store`.
+    /// Opens an archive; a compressed one is first unpacked into an unnamed file in `store`.
     pub(super) fn archive(path: &Path, image: String, store: &Path, limits: &ImageLimits) -> Result<Self, ImageError> {
         let failed = |source| ImageError::Read { path: path.to_owned(), source };
         let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
@@ -92,7 +92,7 @@ impl ImageSource {
         }
     }
 
-    /// Opens a file of the image; `None` when there is none of this name.
+    /// Opens a file of the image; `None` if no file has this name.
     pub(super) fn open(&self, name: &str) -> Result<Option<BlobReader<'_>>, ImageError> {
         match self {
             Self::Layout { root, path, .. } => {
@@ -173,7 +173,7 @@ impl SkipRead for BufReader<FileSection<'_>> {
     }
 }
 
-/// Finds what is where in an archive.
+/// Builds an index of an archive's files by name.
 fn index(
     file: &File,
     size: u64,
@@ -202,9 +202,9 @@ fn index(
             TarEntryKind::File if member.extents.is_none() => {
                 ArchiveMember::Bytes { at: member.at, size: member.stored }
             }
-            TarEntryKind::Symlink => {
-                ArchiveMember::Link(resolve_link(&names, &member.link).ok_or_else(|| refused("its link leads out"))?)
-            }
+            TarEntryKind::Symlink => ArchiveMember::Link(
+                resolve_link(&names, &member.link).ok_or_else(|| refused("its link leads outside"))?,
+            ),
             TarEntryKind::Directory => continue,
             _ => return Err(refused("it is not a plain file")),
         };
@@ -212,12 +212,12 @@ fn index(
             return Err(unusable(format!("it holds more than {MAX_MEMBERS} files")));
         }
         if members.insert(names.join(&b'/'), stored).is_some() {
-            return Err(refused("it is there twice"));
+            return Err(refused("it occurs twice"));
         }
     }
 }
 
-/// Returns the name in the archive that a relative link means.
+/// Returns the archive name that a relative link points to.
 fn resolve_link(names: &[&[u8]], link: &[u8]) -> Option<Vec<u8>> {
     let mut way: Vec<&[u8]> = names.get(..names.len().checked_sub(1)?)?.to_vec();
     if link.starts_with(b"/") {
@@ -233,7 +233,7 @@ fn resolve_link(names: &[&[u8]], link: &[u8]) -> Option<Vec<u8>> {
     Some(way.join(&b'/'))
 }
 
-/// Unpacks a compressed archive, because what is in it must be found by name.
+/// Unpacks a compressed archive, because its files are looked up by name.
 fn decompress_to_file(
     file: File,
     encoding: BlobCompression,
@@ -249,7 +249,7 @@ fn decompress_to_file(
     };
     let options = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).to_owned();
     let mut to = options.open(&temporary).map_err(failed("create"))?;
-    // Without a name it vanishes with this process, however that ends.
+    // Without a name the file disappears with this process, even if the process is killed.
     std::fs::remove_file(&temporary).map_err(failed("remove"))?;
     let (packed, total) = (Cell::new(0), Cell::new(0));
     let counted = CountingReader { inner: file, count: &packed };

@@ -1,9 +1,9 @@
-//! The folder of unpacked images: `<hex of the digest>/rootfs` and `image.json` beside it.
+//! Stores unpacked images: `<hex of the digest>/rootfs` with `image.json` next to it.
 //!
-//! An image is unpacked into `<hex>.part` and appears by renaming when it is whole and checked, so what has the plain
-//! name can be used. Whoever was killed half-way leaves a `.part` and a `.lock`, which the next unpacking removes. This
-//! holds against killed processes, not against a lost power supply. Whether an image is still in use by a sandbox is
-//! not known here: ask before `remove`.
+//! An image is unpacked into `<hex>.part` and renamed once it is complete and checked, so a folder with the plain
+//! name can be used. A process that is killed halfway leaves a `.part` and a `.lock`, which the next unpacking
+//! removes. This is safe against killed processes, not against power loss. The store does not know whether a sandbox
+//! still uses an image: callers must check before `remove`.
 
 use std::cell::Cell;
 use std::fs::{self, DirBuilder};
@@ -24,13 +24,13 @@ use crate::files;
 
 const ROOTFS_DIR: &str = "rootfs";
 
-/// A directory a sandbox can have as its root.
+/// A directory that a sandbox can use as its root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageRootfs {
     pub root: PathBuf,
-    /// `sha256:…` of an image; a directory has none.
+    /// The `sha256:…` of an image; `None` for a directory.
     pub digest: Option<String>,
-    /// Changes when the root is another one: the digest, or the directory and its identity.
+    /// Differs for different roots: the digest, or the directory and its identity.
     pub key: String,
     pub config: ImageConfig,
 }
@@ -39,15 +39,15 @@ pub struct ImageRootfs {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredImage {
     pub digest: String,
-    /// What it was first unpacked from.
+    /// The reference it was first unpacked from.
     pub from: String,
     pub root: PathBuf,
-    /// What it takes on disk.
+    /// Its size on disk.
     pub bytes: u64,
     pub entries: u64,
 }
 
-/// The images of one user. All functions block; none needs any privilege.
+/// The images of one user. All functions block; none needs privileges.
 #[derive(Debug, Clone)]
 pub struct ImageStore {
     dir: PathBuf,
@@ -55,7 +55,7 @@ pub struct ImageStore {
 }
 
 impl ImageStore {
-    /// Names the folder; it is made when the first image is unpacked.
+    /// Takes the folder, which is created when the first image is unpacked.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self::with_limits(dir, ImageLimits::default())
     }
@@ -64,7 +64,7 @@ impl ImageStore {
         Self { dir: dir.into(), limits }
     }
 
-    /// Returns the directory an image is unpacked in, unpacking it if it is not there yet.
+    /// Returns the directory of an unpacked image, unpacking it first if necessary.
     pub fn prepare(&self, reference: &ImageReference) -> Result<ImageRootfs, ImageError> {
         let image = reference.to_string();
         let (source, tag) = match reference {
@@ -82,7 +82,7 @@ impl ImageStore {
         self.create_dir()?;
         self.sweep()?;
         let lock = ImageLock::wait(&self.path(&found.digest, "lock"))?;
-        // Somebody else may have unpacked it while we waited.
+        // Another process may have unpacked it while this one waited.
         if let Some(prepared) = self.find(&found.digest)? {
             return Ok(prepared);
         }
@@ -90,9 +90,9 @@ impl ImageStore {
         remove(&part)?;
         let made = self.unpack(&source, &found, &part).and_then(|()| self.publish(&found.digest, &part));
         if let Err(error) = made {
-            // The refusal is the news; a folder that could not be removed now is swept later.
+            // The caller gets the refusal; a folder that cannot be removed now is swept later.
             if let Err(left) = remove(&part) {
-                tracing::warn!(%left, "half an image was left behind");
+                tracing::warn!(%left, "could not remove a partly unpacked image");
             }
             return Err(error);
         }
@@ -102,7 +102,7 @@ impl ImageStore {
         self.find(&found.digest)?.ok_or_else(missing)
     }
 
-    /// Lists the images that are unpacked, by digest.
+    /// Lists the unpacked images by digest.
     pub fn list(&self) -> Result<Vec<StoredImage>, ImageError> {
         let mut images = Vec::new();
         for name in self.names()? {
@@ -116,12 +116,12 @@ impl ImageStore {
         Ok(images)
     }
 
-    /// Returns what all images together take on disk.
+    /// Returns the size of all images on disk.
     pub fn bytes(&self) -> Result<u64, ImageError> {
         Ok(self.list()?.iter().fold(0, |sum, image| sum.saturating_add(image.bytes)))
     }
 
-    /// Removes an image, given as `sha256:…`; returns whether it was there.
+    /// Removes an image, given as `sha256:…`; returns whether it existed.
     pub fn remove(&self, digest: &str) -> Result<bool, ImageError> {
         let Some(digest) = Digest::parse(digest) else { return Ok(false) };
         let folder = self.path(&digest, "");
@@ -136,7 +136,7 @@ impl ImageStore {
         Ok(true)
     }
 
-    /// Removes what killed processes left, and returns how many things that were. What others work on stays.
+    /// Removes the leftovers of killed processes and returns their number. Skips what other processes are working on.
     pub fn sweep(&self) -> Result<usize, ImageError> {
         let mut swept = 0;
         for name in self.names()? {
@@ -151,7 +151,7 @@ impl ImageStore {
                     let Some(_lock) = ImageLock::attempt(&self.path(&digest, "lock"))? else { continue };
                     remove(&self.path(&digest, "part"))?;
                 }
-                // It has a name for a moment only, and nobody looks for it by that.
+                // The file has a name only for a moment, and nothing looks it up by that name.
                 (None, "tmp") => remove(&left)?,
                 _ => continue,
             }
@@ -175,7 +175,7 @@ impl ImageStore {
         ImageMeta::new(image.digest.clone(), source.image(), image.config.clone(), bytes, entries).write(part)
     }
 
-    /// Unpacks one layer, and checks it in the same pass: as it is stored, and as it is without compression.
+    /// Unpacks one layer and checks it in the same pass, both as stored and uncompressed.
     fn unpack_layer(
         &self,
         source: &ImageSource,
@@ -202,7 +202,7 @@ impl ImageStore {
             }
         };
         let packed = Cell::new(0);
-        // A file that grows while it is read is longer than it was measured, not a reason to read on.
+        // A file that grows while it is read is longer than measured; the extra bytes are not read.
         let size = blob.size;
         let mut blob = HashingReader::new(CountingReader { inner: blob.take(size), count: &packed });
         let unpacked = {
@@ -212,7 +212,7 @@ impl ImageStore {
             apply_layer(tree, &mut hashed, n, progress, &self.limits)
                 .and_then(|()| hashed.finish().map_err(|error| super::layer::stream_error(n, b"", error)))
         };
-        // A damaged layer fails in many ways; that it is damaged is the one worth telling.
+        // A damaged layer can fail in many ways; the digest mismatch is the error worth reporting.
         if let Some(expected) = &layer.digest {
             let found = blob.finish().map_err(unreadable)?;
             if found != *expected {
@@ -226,15 +226,15 @@ impl ImageStore {
         Ok(())
     }
 
-    /// Gives a whole image its name.
+    /// Renames a complete image to its final name.
     fn publish(&self, digest: &Digest, part: &Path) -> Result<(), ImageError> {
         let folder = self.path(digest, "");
-        // Something of that name that is no image; `find` saw so.
+        // Something with that name that is not an image; `find` has checked.
         remove(&folder)?;
         fs::rename(part, &folder).map_err(store_error("rename", part))
     }
 
-    /// Takes the name away first, so that half an image is never found under it.
+    /// Removes the name first, so that half an image is never found under it.
     fn remove_published(&self, digest: &Digest) -> Result<(), ImageError> {
         let (folder, part) = (self.path(digest, ""), self.path(digest, "part"));
         remove(&part)?;

@@ -1,8 +1,8 @@
 //! Reads a tar from a stream, one member after another.
 //!
-//! The fields of a header are read by the `tar` crate. The walk over the headers is ours, because a hostile archive must
-//! not decide how much memory an extended header takes, values may hold line breaks, and what two readers could
-//! understand differently is refused instead of guessed.
+//! The `tar` crate reads the fields of a header. This module iterates over the headers itself for three reasons: a
+//! hostile archive must not decide how much memory an extended header takes, values may contain line breaks, and
+//! anything that two readers could interpret differently is refused instead of guessed.
 
 use std::io::{self, Read};
 
@@ -12,7 +12,7 @@ use super::ImageLimits;
 use super::pax_header::{self, PaxHeader, TarTimestamp};
 
 const BLOCK: usize = 512;
-/// Most pieces of a sparse file.
+/// The most extents of a sparse file.
 const MAX_EXTENTS: usize = 65_536;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +36,9 @@ pub(super) struct TarEntry {
     pub(super) mtime: TarTimestamp,
     /// The size of the file once unpacked.
     pub(super) size: u64,
-    /// Where the stored bytes belong, for a file with holes.
+    /// Where the stored bytes belong, for a sparse file.
     pub(super) extents: Option<Vec<SparseExtent>>,
-    /// Where the stored bytes begin in the archive, and how many there are.
+    /// The offset of the stored bytes in the archive, and their number.
     pub(super) at: u64,
     pub(super) stored: u64,
 }
@@ -63,7 +63,7 @@ impl From<io::Error> for TarError {
     }
 }
 
-/// A reader that may know a faster way past what nobody wants to read.
+/// A reader that may be able to skip bytes without reading them.
 pub(super) trait SkipRead: Read + Sized {
     fn skip(&mut self, bytes: u64) -> io::Result<()> {
         let skipped = io::copy(&mut self.by_ref().take(bytes), &mut io::sink())?;
@@ -75,7 +75,7 @@ pub(super) struct TarReader<'a, R> {
     inner: R,
     limits: &'a ImageLimits,
     position: u64,
-    /// Bytes of the current member not read yet, and those that fill its last block.
+    /// Bytes of the current member that are not read yet, and its padding.
     left: u64,
     padding: u64,
 }
@@ -85,7 +85,7 @@ impl<'a, R: SkipRead> TarReader<'a, R> {
         Self { inner, limits, position: 0, left: 0, padding: 0 }
     }
 
-    /// Goes to the next member; what was not read of the current one is passed over.
+    /// Moves to the next member, skipping what was not read of the current one.
     pub(super) fn next(&mut self) -> Result<Option<TarEntry>, TarError> {
         let mut extended: Option<PaxHeader> = None;
         let (mut long_name, mut long_link) = (None, None);
@@ -110,7 +110,7 @@ impl<'a, R: SkipRead> TarReader<'a, R> {
                 EntryType::XGlobalHeader => {
                     let records = self.read_extended_header(&header, &name)?;
                     let global = pax_header::parse(&records).map_err(|why| refused(&name, why))?;
-                    // Comments are common here; a name or size for everything that follows is a trap.
+                    // Comments are common here; a name or size that applies to everything after it is an attack.
                     if (PaxHeader { mtime: None, ..global }) != PaxHeader::default() {
                         return Err(refused(&name, "a global header changes names or sizes"));
                     }
@@ -144,7 +144,7 @@ impl<'a, R: SkipRead> TarReader<'a, R> {
             EntryType::Char => TarEntryKind::Character,
             EntryType::Block => TarEntryKind::Block,
             EntryType::Fifo => TarEntryKind::Fifo,
-            _ => return Err(refused(&name, "it is of an unknown kind")),
+            _ => return Err(refused(&name, "it has an unknown type")),
         };
         let size = match extended.size {
             Some(size) => size,
@@ -204,7 +204,7 @@ impl<'a, R: SkipRead> TarReader<'a, R> {
         Ok(())
     }
 
-    /// Reads the map of a sparse file from the beginning of its data: numbers in lines, filled up to whole blocks.
+    /// Reads the map of a sparse file from the beginning of its data: one number per line, padded to whole blocks.
     fn read_pax_sparse_map(&mut self, size: Option<u64>, member: &mut TarEntry) -> Result<(), TarError> {
         let wrong = || refused(&member.name, "the map of this sparse file is malformed");
         let size = size.ok_or_else(wrong)?;
@@ -239,7 +239,7 @@ impl<'a, R: SkipRead> TarReader<'a, R> {
         Ok(())
     }
 
-    /// Reads the next header; two empty blocks or the end of the stream are the end of the archive.
+    /// Reads the next header; the archive ends with two empty blocks or with the end of the stream.
     fn header(&mut self) -> Result<Option<Header>, TarError> {
         let mut header = Header::new_old();
         if !self.block(header.as_mut_bytes())? {
@@ -253,7 +253,7 @@ impl<'a, R: SkipRead> TarReader<'a, R> {
         let sum = |range: std::ops::Range<usize>| -> u32 {
             header.as_bytes().get(range).unwrap_or_default().iter().map(|byte| u32::from(*byte)).sum()
         };
-        // The checksum is counted with its own eight bytes as spaces.
+        // The checksum is computed with its own eight bytes as spaces.
         let counted = sum(0..148) + 8 * 32 + sum(156..BLOCK);
         if header.cksum().ok() != Some(counted) {
             return Err(TarError::Io(io::Error::new(io::ErrorKind::InvalidData, "a tar header has a wrong checksum")));
@@ -261,7 +261,7 @@ impl<'a, R: SkipRead> TarReader<'a, R> {
         Ok(Some(header))
     }
 
-    /// Fills a block; `false` when the stream ended just before it.
+    /// Fills a block; `false` if the stream ended just before it.
     fn block(&mut self, block: &mut [u8; BLOCK]) -> io::Result<bool> {
         let mut filled = 0;
         while let Some(rest) = block.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -289,7 +289,7 @@ impl<'a, R: SkipRead> TarReader<'a, R> {
         if bytes.len() as u64 == size { Ok(bytes) } else { Err(TarError::Io(io::ErrorKind::UnexpectedEof.into())) }
     }
 
-    /// Returns a long name, which ends with a NUL.
+    /// Returns a long name, which ends with a NUL byte.
     fn read_long_name(&mut self, header: &Header, name: &[u8]) -> Result<Vec<u8>, TarError> {
         let mut bytes = self.read_extended_header(header, name)?;
         if bytes.last() == Some(&0) {
@@ -300,7 +300,7 @@ impl<'a, R: SkipRead> TarReader<'a, R> {
 
     fn set_remaining(&mut self, size: u64, name: &[u8]) -> Result<(), TarError> {
         let padding = size.wrapping_neg() % BLOCK as u64;
-        // Sizes near the end of all numbers would wrap; no archive is that long.
+        // Sizes near the largest integer would overflow; no archive is that long.
         if size > i64::MAX.unsigned_abs() / 2 {
             return Err(refused(name, "its size is malformed"));
         }
@@ -348,12 +348,12 @@ fn size_of(header: &Header) -> Option<u64> {
     if is_blank(&header.as_old().size) { Some(0) } else { header.entry_size().ok() }
 }
 
-/// Returns whether a number was left out, which everybody reads as zero.
+/// Returns whether a number field is blank, which all readers take as zero.
 fn is_blank(field: &[u8]) -> bool {
     field.iter().all(|byte| matches!(byte, 0 | b' '))
 }
 
-/// Checks that pieces follow each other inside the file and use up exactly what is stored.
+/// Checks that the extents are in order, lie inside the file and use exactly the stored bytes.
 fn check_sparse_map(pieces: &[SparseExtent], size: u64, stored: u64) -> Option<()> {
     let (mut end, mut sum) = (0_u64, 0_u64);
     for piece in pieces {

@@ -1,10 +1,10 @@
-//! The tree an image becomes, touched only through open directories.
+//! Builds the directory tree of an image, using only operations on open directories.
 //!
-//! Every step is one name below a directory that is held open, and the kernel is never asked to follow a link. A link
-//! on the way to an entry (`lib` → `usr/lib`, in many images) is followed by us, inside the tree: its target starts at
-//! the tree's root when absolute, and `..` goes back along the directories we came through, never above the root. The
-//! way to the target of a hard link has no links at all. Nothing is written in place: what an entry replaces is removed
-//! first, so a name shared with a lower layer changes nothing there.
+//! Every step resolves one name below a directory that is held open, and the kernel never follows a link. This module
+//! follows links in the path of an entry (`lib` → `usr/lib`, in many images) itself, inside the tree: an absolute
+//! target starts at the tree's root, and `..` goes back along the directories passed, never above the root. The path
+//! to the target of a hard link may have no links at all. Nothing is written in place: what an entry replaces is
+//! removed first, so a name shared with a lower layer changes nothing there.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -30,13 +30,13 @@ pub(super) const OPEN_DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const OPEN_NEW_FILE: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Most links on the way to one entry, like the kernel's own limit.
+/// The most links in the path of one entry, like the kernel's own limit.
 const MAX_LINKS: usize = 40;
 const TOO_MANY_LINKS: &str = "its path goes through too many links";
 /// Permissions of a directory that no entry describes.
 const IMPLIED_DIR_MODE: u32 = 0o755;
 
-/// Why an entry did not get its place.
+/// Why an entry could not be created.
 #[derive(Debug)]
 pub(super) enum ImageTreeError {
     Refused(&'static str),
@@ -61,11 +61,11 @@ enum MissingDirectory {
     Ignore,
 }
 
-/// What stays when something is removed.
+/// Which entries a removal keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeepEntries {
     Nothing,
-    /// What the layer that is being unpacked made itself.
+    /// Entries that the current layer created itself.
     CurrentLayer,
 }
 
@@ -73,12 +73,12 @@ enum KeepEntries {
 pub(super) struct ImageTree<'a> {
     root: OwnedFd,
     limits: &'a ImageLimits,
-    /// When directories were changed; set at the end, because every new entry changes it again. By inode: whoever gets
-    /// that of a removed directory is noted here anew.
+    /// Modification times of directories, set at the end because every new entry changes them. Keyed by inode: a
+    /// directory that reuses the inode of a removed one overwrites the entry.
     times: HashMap<u64, TarTimestamp>,
-    /// What the current layer made, as directory and name.
+    /// Entries that the current layer created, as directory and name.
     current_layer: HashSet<(u64, Vec<u8>)>,
-    /// Entries looked at to hide things: a layer can ask for the same directory over and over.
+    /// Entries scanned in order to hide them; limited because a layer can name the same directory again and again.
     entries_scanned: Cell<u64>,
 }
 
@@ -86,24 +86,24 @@ pub(super) struct ImageTree<'a> {
 struct TreeDirectory {
     directory: OwnedFd,
     inode: u64,
-    /// How many directories it is below the root.
+    /// Its depth below the root.
     depth: usize,
 }
 
 impl<'a> ImageTree<'a> {
-    /// Opens an empty directory of the host to be filled.
+    /// Opens an empty host directory to unpack into.
     pub(super) fn open(directory: &Path, limits: &'a ImageLimits) -> io::Result<Self> {
         let root = open(directory, OPEN_DIRECTORY, Mode::empty())?;
         let times = HashMap::from([(fstat(&root)?.st_ino, TarTimestamp::default())]);
         Ok(Self { root, limits, times, current_layer: HashSet::new(), entries_scanned: Cell::new(0) })
     }
 
-    /// Forgets what the layer before made: to the next one it is all the same.
+    /// Forgets which entries the previous layer created: for the next layer they are all lower entries.
     pub(super) fn next_layer(&mut self) {
         self.current_layer.clear();
     }
 
-    /// Makes a directory, or gives an existing one these permissions. The user may always enter and empty it.
+    /// Creates a directory, or sets the permissions of an existing one. The owner can always enter and empty it.
     pub(super) fn directory(&mut self, names: &[&[u8]], mode: u32, mtime: TarTimestamp) -> Result<(), ImageTreeError> {
         let mode = mode & 0o1777 | 0o700;
         let Some((name, parents)) = names.split_last() else {
@@ -128,13 +128,13 @@ impl<'a> ImageTree<'a> {
         Ok(chmod(opened, mode)?)
     }
 
-    /// Makes an empty file; its permissions and time are set by [`seal`] once it is filled.
+    /// Creates an empty file; [`set_mode_and_time`] sets its permissions and time after it is filled.
     pub(super) fn file(&mut self, names: &[&[u8]]) -> Result<File, ImageTreeError> {
         let (place, name) = self.prepare_entry(names)?;
         Ok(File::from(openat(&place.directory, os_str(name), OPEN_NEW_FILE, Mode::RUSR | Mode::WUSR)?))
     }
 
-    /// Makes a symbolic link. Where it leads is data: it is followed only with this tree as the root.
+    /// Creates a symbolic link. Its target is only data: it is followed only with this tree as the root.
     pub(super) fn symlink(
         &mut self,
         names: &[&[u8]],
@@ -149,7 +149,7 @@ impl<'a> ImageTree<'a> {
         Ok(utimensat(&place.directory, os_str(name), &timestamps(mtime), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Makes another name for a file or symbolic link that is in the tree already.
+    /// Creates another name for a file or symbolic link that is already in the tree.
     pub(super) fn hardlink(&mut self, names: &[&[u8]], target: &[&[u8]]) -> Result<(), ImageTreeError> {
         const NOTHING: ImageTreeError =
             ImageTreeError::Refused("it is a hard link to something that is not in the image");
@@ -179,7 +179,7 @@ impl<'a> ImageTree<'a> {
             self.remove_existing(&place, name)?;
             match linkat(&from, os_str(last), &place.directory, os_str(name), AtFlags::empty()) {
                 Ok(()) => (),
-                // The target lay below what this entry replaced.
+                // The target was below what this entry replaced.
                 Err(Errno::NOENT) => return Err(NOTHING),
                 Err(errno) => return Err(errno.into()),
             }
@@ -188,20 +188,20 @@ impl<'a> ImageTree<'a> {
         Ok(())
     }
 
-    /// Removes what lower layers put at a name, whatever it is.
+    /// Removes what lower layers have at a name, of whatever type.
     pub(super) fn hide(&mut self, names: &[&[u8]]) -> Result<(), ImageTreeError> {
         let (name, parents) = split_name(names)?;
         let Some(place) = self.open_directory(parents, MissingDirectory::Ignore)? else { return Ok(()) };
         Ok(self.remove(place.directory.as_fd(), place.inode, name, KeepEntries::CurrentLayer)?)
     }
 
-    /// Removes what lower layers put into a directory, which stays.
+    /// Removes what lower layers have in a directory, and keeps the directory.
     pub(super) fn hide_children(&mut self, names: &[&[u8]]) -> Result<(), ImageTreeError> {
         let Some(place) = self.open_directory(names, MissingDirectory::Ignore)? else { return Ok(()) };
         Ok(self.remove_children(place.directory.as_fd(), place.inode, KeepEntries::CurrentLayer)?)
     }
 
-    /// Gives every directory the time its entry had.
+    /// Sets the modification time of every directory from its entry.
     pub(super) fn finish(self) -> io::Result<()> {
         self.set_directory_times(self.root.as_fd())
     }
@@ -220,7 +220,7 @@ impl<'a> ImageTree<'a> {
         }
     }
 
-    /// Makes room for an entry, and returns where and under which name.
+    /// Removes what an entry replaces, and returns its directory and name.
     fn prepare_entry<'n>(&mut self, names: &[&'n [u8]]) -> Result<(TreeDirectory, &'n [u8]), ImageTreeError> {
         let (name, parents) = split_name(names)?;
         let place = self.open_or_create(parents)?;
@@ -240,7 +240,7 @@ impl<'a> ImageTree<'a> {
         }
     }
 
-    /// Opens the directory the names lead to, following links inside the tree.
+    /// Opens the directory at a path, following links inside the tree.
     fn open_directory(
         &mut self,
         names: &[&[u8]],
@@ -308,7 +308,7 @@ impl<'a> ImageTree<'a> {
         Ok(Some(TreeDirectory { directory, inode, depth }))
     }
 
-    /// Opens the directory the names lead to; a link on the way is an error.
+    /// Opens the directory at a path; a link in the path is an error.
     fn open_no_follow(&self, names: &[&[u8]]) -> Result<OwnedFd, Errno> {
         let mut here = openat(&self.root, ".", OPEN_DIRECTORY, Mode::empty())?;
         for name in names {
@@ -317,7 +317,7 @@ impl<'a> ImageTree<'a> {
         Ok(here)
     }
 
-    /// Removes an entry and everything under it. The depth of the tree is limited, and with it this recursion.
+    /// Removes an entry and everything below it. The tree's depth is limited, and so is this recursion.
     fn remove(&self, here: BorrowedFd<'_>, inode: u64, name: &[u8], keep: KeepEntries) -> io::Result<()> {
         let kept = keep == KeepEntries::CurrentLayer && self.current_layer.contains(&(inode, name.to_vec()));
         let directory = match openat(here, os_str(name), OPEN_DIRECTORY, Mode::empty()) {
@@ -335,7 +335,7 @@ impl<'a> ImageTree<'a> {
             return Ok(());
         }
         match unlinkat(here, os_str(name), AtFlags::REMOVEDIR) {
-            // Something in it is kept, and so is the way there.
+            // The directory contains an entry that is kept, so it is kept too.
             Err(Errno::NOTEMPTY | Errno::EXIST) if keep == KeepEntries::CurrentLayer => Ok(()),
             removed => Ok(removed?),
         }
@@ -345,7 +345,7 @@ impl<'a> ImageTree<'a> {
         let names = entry_names(directory)?;
         self.entries_scanned.set(self.entries_scanned.get().saturating_add(names.len() as u64));
         if self.entries_scanned.get() > self.limits.entries.saturating_mul(2) {
-            return Err(LimitExceeded("it hides the same things over and over".to_owned()).into());
+            return Err(LimitExceeded("it hides the same entries again and again".to_owned()).into());
         }
         for name in names {
             self.remove(directory, inode, &name, keep)?;
@@ -354,7 +354,7 @@ impl<'a> ImageTree<'a> {
     }
 }
 
-/// Gives a file that is filled its permissions, without set-user-id and its like, and its time.
+/// Sets the permissions of a complete file, without set-user-id and similar bits, and its time.
 pub(super) fn set_mode_and_time(file: &File, mode: u32, mtime: TarTimestamp) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(mode & 0o777))?;
     Ok(futimens(file, &timestamps(mtime))?)

@@ -1,4 +1,4 @@
-//! Making, finding and removing the folders that are sandboxes.
+//! Creates, opens, lists and removes the sandboxes of the `local` backend.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -18,17 +18,17 @@ use crate::{
     PruneRule, Sandbox, SandboxSpec, SandboxSummary, token,
 };
 
-/// Sandboxes that are folders on the host, without any isolation.
+/// A backend whose sandboxes are folders on the host, without any isolation.
 #[derive(Debug)]
 pub struct LocalBackend {
     shared: Arc<LocalState>,
 }
 
-/// What the backend and its sandboxes have in common.
+/// State that the backend shares with its sandboxes.
 #[derive(Debug)]
 pub(super) struct LocalState {
     pub(super) sandbox_dirs: SandboxDirs,
-    /// Where programs are found: the one thing commands get from the host's environment.
+    /// The `PATH` of commands: the only thing they get from the host's environment.
     pub(super) path: OsString,
     pub(super) owner: TagOwner,
     pub(super) watchdog: Arc<Watchdog>,
@@ -36,7 +36,8 @@ pub(super) struct LocalState {
 }
 
 impl LocalBackend {
-    /// Keeps its sandboxes in `dir`, which is made with the first of them; programs are found where a system has them.
+    /// Keeps its sandboxes in `dir`, which is created with the first of them; programs are found in the usual system
+    /// directories.
     pub fn new(dir: PathBuf) -> Self {
         Self::with_path(dir, "/usr/local/bin:/usr/bin:/bin".into())
     }
@@ -73,17 +74,18 @@ impl Backend for LocalBackend {
         }
     }
 
-    /// Says what nobody should find out later: there is no isolation.
+    /// Reports that there is no isolation, so that the user knows it in advance.
     async fn checks(&self) -> Vec<BackendCheck> {
         vec![BackendCheck {
             name: "isolation",
             status: BackendCheckStatus::Missing,
             found: "the local backend has none: commands run on this machine as you".to_owned(),
-            next: Some("ask for it by name with `--backend local`, or use a Linux machine".to_owned()),
+            next: Some("request it explicitly with `--backend local`, or use a Linux machine".to_owned()),
         }]
     }
 
-    /// An image means nothing to a backend that runs on the host; it only counts for the fingerprint.
+    /// Creates the sandbox. An image has no meaning for a backend that runs on the host; it only changes the
+    /// fingerprint.
     async fn create(&self, spec: &SandboxSpec) -> Result<Arc<dyn Sandbox>, Error> {
         let (shared, spec) = (self.shared.clone(), spec.clone());
         Ok(blocking(move || shared.create(&spec)).await?)
@@ -122,14 +124,14 @@ impl LocalState {
 
     fn open(self: Arc<Self>, id: &str) -> Result<Arc<LocalSandbox>, Error> {
         let (meta, folder) = self.sandbox_dirs.find(id)?;
-        let abandoned = |mark: &process_tag::ProcessTag| mark.key == meta.key && !mark.owner.is_alive();
+        let abandoned = |tag: &process_tag::ProcessTag| tag.key == meta.key && !tag.owner.is_alive();
         process_tag::end_tagged(abandoned, EndMode::Now)
             .map_err(|count| Error::Unkillable { id: id.to_owned(), count })?;
         Ok(Arc::new(LocalSandbox::new(self, meta, folder)?))
     }
 }
 
-/// Makes everything a sandbox consists of in a new folder.
+/// Creates the directories of a sandbox in a new folder.
 fn create_dirs(folder: &Path) -> Result<(), Error> {
     for part in [WORKSPACE, HOME, TEMPORARY, EXCHANGE] {
         let path = folder.join(part);

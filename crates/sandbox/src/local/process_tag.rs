@@ -1,6 +1,6 @@
-//! The mark every command carries in its environment, and the hunt for processes by it.
+//! Tags every command in its environment, and finds and ends processes by their tag.
 //!
-//! Linux only: other systems do not show a process's environment, so there the hunt finds nothing. A process that
+//! Linux only: other systems do not show a process's environment, so there the search finds nothing. A process that
 //! cleared its environment is not found either.
 
 use std::time::{Duration, Instant};
@@ -11,17 +11,17 @@ pub(super) const TAG_VARIABLE: &str = "RALPH_SANDBOX_MARK";
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The process that owns commands, exactly: a number alone may be given to another later.
+/// The process that owns commands, identified exactly: its number alone may be reused by another process later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TagOwner {
     pub(super) pid: u32,
-    /// When it started, as the kernel counts; 0 where the kernel does not say.
+    /// When it started, in the kernel's ticks; 0 where the kernel does not report it.
     pub(super) started: u64,
-    /// Tells two backends of one process apart.
+    /// Distinguishes two backends of one process.
     pub(super) token: String,
 }
 
-/// Says which sandbox, whose and which command a process belongs to.
+/// The sandbox, the owner and the command that a process belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProcessTag {
     pub(super) key: String,
@@ -29,11 +29,11 @@ pub(super) struct ProcessTag {
     pub(super) exec: u64,
 }
 
-/// How processes are asked to end.
+/// How processes are ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndMode {
     Now,
-    /// Asked first, and forced after this long.
+    /// Terminated first, and killed after this long.
     Within(Duration),
 }
 
@@ -64,7 +64,7 @@ impl ProcessTag {
         parts.next().is_none().then_some(Self { key, owner: TagOwner { pid, started, token }, exec })
     }
 
-    /// Returns the mark in an environment as the kernel shows it.
+    /// Returns the tag in an environment as the kernel shows it.
     fn find(environ: &[u8]) -> Option<Self> {
         environ.split(|byte| *byte == 0).find_map(|entry| {
             let value = entry.strip_prefix(TAG_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
@@ -73,15 +73,15 @@ impl ProcessTag {
     }
 }
 
-/// Ends every process whose mark is meant; the error is how many are still there after all patience.
+/// Ends every process whose tag matches; the error is the number that is left after the timeout.
 ///
 /// Blocks for as long as that takes.
-pub(super) fn end_tagged(meant: impl Fn(&ProcessTag) -> bool, how: EndMode) -> Result<(), usize> {
+pub(super) fn end_tagged(matches_tag: impl Fn(&ProcessTag) -> bool, how: EndMode) -> Result<(), usize> {
     if let EndMode::Within(grace) = how {
         let until = Instant::now() + grace;
         let mut asked = false;
         loop {
-            let found = proc::find_tagged(&meant);
+            let found = proc::find_tagged(&matches_tag);
             if found.is_empty() {
                 return Ok(());
             }
@@ -96,8 +96,8 @@ pub(super) fn end_tagged(meant: impl Fn(&ProcessTag) -> bool, how: EndMode) -> R
     }
     let until = Instant::now() + KILL_TIMEOUT;
     loop {
-        // Again and again, because what is found may have started others since.
-        let found = proc::find_tagged(&meant);
+        // Repeated, because the processes found may have started others since.
+        let found = proc::find_tagged(&matches_tag);
         if found.is_empty() {
             return Ok(());
         }
@@ -125,7 +125,8 @@ mod proc {
     #[derive(Debug)]
     pub(super) struct TaggedProcess {
         pid: Pid,
-        /// Holds the process itself, so that a signal cannot reach another one that got its number. Old kernels have none.
+        /// Refers to the process itself, so that a signal cannot reach another one that got its number. `None` on old
+        /// kernels.
         held: Option<OwnedFd>,
     }
 
@@ -139,7 +140,7 @@ mod proc {
         }
 
         fn signal(&self, signal: Signal) {
-            // It may have ended by itself, which is what we want; whoever resists shows up in the next look.
+            // It may have ended by itself, which is fine; one that survives is found by the next search.
             let _ = match &self.held {
                 Some(held) => pidfd_send_signal(held, signal),
                 None => kill_process(self.pid, signal),
@@ -147,7 +148,7 @@ mod proc {
         }
     }
 
-    pub(super) fn find_tagged(meant: impl Fn(&ProcessTag) -> bool) -> Vec<TaggedProcess> {
+    pub(super) fn find_tagged(matches_tag: impl Fn(&ProcessTag) -> bool) -> Vec<TaggedProcess> {
         let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
         let own = std::process::id();
         let pids = processes
@@ -155,7 +156,7 @@ mod proc {
             .filter(|pid| u32::try_from(*pid) != Ok(own));
         pids.filter_map(|pid| {
             let pid = Pid::from_raw(pid)?;
-            // Held before it is looked at, so what is looked at is what is signalled.
+            // Opened before its environment is read, so the process that is checked is the one that is signalled.
             let held = match pidfd_open(pid, PidfdFlags::empty()) {
                 Ok(held) => Some(held),
                 Err(Errno::NOSYS | Errno::PERM) => None,
@@ -164,15 +165,15 @@ mod proc {
             let mut environ = Vec::new();
             let file = File::open(format!("/proc/{}/environ", pid.as_raw_nonzero())).ok()?;
             file.take(ENVIRON_CAP).read_to_end(&mut environ).ok()?;
-            meant(&ProcessTag::find(&environ)?).then_some(TaggedProcess { pid, held })
+            matches_tag(&ProcessTag::find(&environ)?).then_some(TaggedProcess { pid, held })
         })
         .collect()
     }
 
-    /// Returns when a process started, in the kernel's ticks; nothing when it is no more or only waits to be reaped.
+    /// Returns when a process started, in the kernel's ticks; `None` when it has ended or is only waiting to be reaped.
     pub(super) fn start_time(pid: u32) -> Option<u64> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name in parentheses may hold anything, even parentheses: the fields start after the last one.
+        // The name in parentheses may contain anything, even parentheses: the fields start after the last one.
         let (_, fields) = stat.rsplit_once(')')?;
         let mut fields = fields.split_ascii_whitespace();
         let state = fields.next()?;
@@ -206,7 +207,7 @@ mod proc {
 mod tests {
     use super::*;
 
-    fn mark() -> ProcessTag {
+    fn tag() -> ProcessTag {
         let owner = TagOwner { pid: 7, started: 99, token: "beef".into() };
         ProcessTag { key: "cafe".into(), owner, exec: 3 }
     }
@@ -217,10 +218,10 @@ mod tests {
     }
 
     #[test]
-    fn marks() {
-        assert_eq!(mark().value(), "cafe.7.99.beef.3");
-        check(b"A=1\0RALPH_SANDBOX_MARK=cafe.7.99.beef.3\0B=\xff\0", Some(&mark()));
-        check(b"RALPH_SANDBOX_MARK=cafe.7.99.beef.3", Some(&mark()));
+    fn tags_are_written_and_found() {
+        assert_eq!(tag().value(), "cafe.7.99.beef.3");
+        check(b"A=1\0RALPH_SANDBOX_MARK=cafe.7.99.beef.3\0B=\xff\0", Some(&tag()));
+        check(b"RALPH_SANDBOX_MARK=cafe.7.99.beef.3", Some(&tag()));
         check(b"", None);
         check(b"XRALPH_SANDBOX_MARK=cafe.7.99.beef.3\0", None);
         check(b"RALPH_SANDBOX_MARKS=cafe.7.99.beef.3\0", None);
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn owners() {
+    fn owners_are_alive_only_with_the_same_pid_and_start_time() {
         let owner = TagOwner::current("t".into());
         assert!(owner.is_alive());
         assert!(!TagOwner { started: owner.started + 1, ..owner.clone() }.is_alive());

@@ -1,15 +1,15 @@
-//! Where a program is, before it is started.
+//! Finds a program on a `PATH` before it is started.
 //!
-//! A program named by its whole path can be started without copying this process first, which a command of a changed
-//! `PATH` otherwise costs. What is not found here is left to the system, which says why.
+//! A program named by its full path can be started without copying this process first, which a command with a changed
+//! `PATH` would otherwise require. A program that is not found here is left to the system, which reports why.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use rustix::fs::{Access, access};
 
-/// Returns the program a shell with this `PATH` would start, if every folder before it is a whole path too: others mean
-/// another place in every working directory.
+/// Returns the program a shell with this `PATH` would start, if every folder before it is absolute too: a relative one
+/// depends on the working directory.
 pub(super) fn find(name: &str, path: &OsStr) -> Option<PathBuf> {
     if name.is_empty() || name.contains('/') {
         return None;
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_what_a_shell_would_start() {
+    fn finds_the_program_that_a_shell_would_start() {
         let folder = tempfile::tempdir().unwrap();
         let (one, two) = (folder.path().join("one"), folder.path().join("two"));
         for (folder, name, mode) in

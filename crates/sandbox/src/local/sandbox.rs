@@ -1,4 +1,4 @@
-//! One sandbox of the `local` backend: a folder with a workspace, a home and a place for files that pass through.
+//! Implements one sandbox of the `local` backend: a folder with a workspace, a home and an exchange directory.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -26,7 +26,7 @@ pub(super) const HOME: &str = "home";
 pub(super) const TEMPORARY: &str = "tmp";
 pub(super) const EXCHANGE: &str = "exchange";
 
-/// What processes are given to end by themselves at `stop`.
+/// How long `stop` lets processes end by themselves.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(10);
 
@@ -42,8 +42,8 @@ pub(super) struct LocalSandbox {
 }
 
 impl LocalSandbox {
-    /// Takes the sandbox in `folder`. What was removed of it from inside is made anew, empty: it is for whoever uses it
-    /// to see that, and one that cannot be opened could not be destroyed either.
+    /// Opens the sandbox in `folder`. Directories that were removed from inside are created again, empty: the caller
+    /// has to notice that, but a sandbox that cannot be opened could not be destroyed either.
     pub(super) fn new(shared: Arc<LocalState>, meta: SandboxMeta, folder: PathBuf) -> Result<Self, Error> {
         let (workspace, exchange) = (folder.join(WORKSPACE), folder.join(EXCHANGE));
         for part in [WORKSPACE, HOME, TEMPORARY, EXCHANGE].map(|part| folder.join(part)) {
@@ -59,7 +59,7 @@ impl LocalSandbox {
         Ok(Self { shared, meta, folder, workspace, exchange, workspace_root, exchange_root })
     }
 
-    /// Checks that this is still the sandbox at its place: it may be destroyed, or another one by now.
+    /// Checks that the path still leads to this sandbox: it may be destroyed, or another one by now.
     fn check_exists(&self) -> Result<(), Error> {
         if self.workspace_root.is_still_at(&self.workspace) {
             Ok(())
@@ -68,7 +68,7 @@ impl LocalSandbox {
         }
     }
 
-    /// Does something with a file, away from the threads that wait for many things at once.
+    /// Runs file work on a blocking thread, away from the async executor.
     async fn with_file<T, F>(&self, path: &Path, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -86,7 +86,7 @@ impl LocalSandbox {
         ProcessTag { key: self.meta.key.clone(), owner: self.shared.owner.clone(), exec: self.shared.next_exec() }
     }
 
-    fn environment(&self, exec: &ExecRequest, mark: &ProcessTag) -> BTreeMap<OsString, OsString> {
+    fn environment(&self, exec: &ExecRequest, tag: &ProcessTag) -> BTreeMap<OsString, OsString> {
         let folder = |name: &str| self.folder.join(name).into_os_string();
         let fixed = [
             ("PATH", self.shared.path.clone()),
@@ -104,17 +104,17 @@ impl LocalSandbox {
             fixed.into_iter().map(|(name, value)| (name.into(), value)).collect();
         environment.extend(self.meta.env.iter().map(|(name, value)| (name.into(), value.into())));
         environment.extend(exec.env.iter().map(|(name, value)| (name.into(), value.into())));
-        // Last, so that nothing above can take a command out of our sight.
+        // Last, so that nothing above can replace the tag by which the command is found.
         environment.insert("RALPH_SANDBOX".into(), self.meta.id.clone().into());
-        environment.insert(process_tag::TAG_VARIABLE.into(), mark.value().into());
+        environment.insert(process_tag::TAG_VARIABLE.into(), tag.value().into());
         environment
     }
 
-    /// Ends every process of this sandbox, whoever started it.
+    /// Ends every process of this sandbox, including those that other processes started.
     async fn end_processes(&self, how: EndMode) -> Result<(), Error> {
         let groups = || self.shared.watchdog.groups(&self.meta.key);
         if let (EndMode::Within(grace), false) = (how, cfg!(target_os = "linux")) {
-            // Where marks cannot be seen, the groups of running commands are all that can be asked.
+            // Where tags cannot be read, the groups of running commands are all that can be signalled.
             for group in groups() {
                 signal_group(group, Signal::TERM);
             }
@@ -124,8 +124,8 @@ impl LocalSandbox {
             }
         }
         let key = self.meta.key.clone();
-        let left = blocking(move || Ok(process_tag::end_tagged(|mark| mark.key == key, how))).await?;
-        // Whoever is in a running command's group without a mark.
+        let left = blocking(move || Ok(process_tag::end_tagged(|tag| tag.key == key, how))).await?;
+        // Ends processes in the group of a running command that have no tag.
         for group in groups() {
             signal_group(group, Signal::KILL);
         }
@@ -153,15 +153,15 @@ impl Sandbox for LocalSandbox {
         self.workspace_root.check_directory(&exec.cwd)?;
         check_exec(exec).map_err(spawn(program))?;
         let started = Instant::now();
-        let mark = self.new_tag();
-        let environment = self.environment(exec, &mark);
+        let tag = self.new_tag();
+        let environment = self.environment(exec, &tag);
         let found = environment.get(OsStr::new("PATH")).and_then(|path| program_lookup::find(program, path));
         let mut command = Command::new(found.as_deref().map_or(OsStr::new(program), Path::as_os_str));
         command.arg0(program).args(exec.argv.iter().skip(1)).current_dir(self.workspace.join(&exec.cwd));
         command.env_clear().envs(environment);
         self.shared.watchdog.start(&self.shared.path).map_err(spawn("sh"))?;
         let input = !exec.stdin.is_empty();
-        let running = RunningCommand::start(command, mark, &self.shared.watchdog, input).map_err(spawn(program))?;
+        let running = RunningCommand::start(command, tag, &self.shared.watchdog, input).map_err(spawn(program))?;
         let status = running.finish(&exec.stdin, exec.timeout, sink).await;
         let status = status.map_err(|source| Error::Wait { id: id.clone(), program: program.to_owned(), source })?;
         Ok(ExecExit { status, duration: started.elapsed(), limit: None })
@@ -203,12 +203,13 @@ impl Sandbox for LocalSandbox {
         if self.check_exists().is_err() {
             return Ok(());
         }
-        // Out of sight before it is taken apart, so that nothing can be started in it and the rest can be done later.
+        // Renamed before it is removed, so that nothing can be started in it and an interrupted removal can be finished
+        // later.
         let (shared, folder) = (self.shared.clone(), self.folder.clone());
-        let grave = blocking(move || shared.sandbox_dirs.move_to_trash(&folder)).await?;
-        // Again, for what was started while the first look was going on.
+        let trash = blocking(move || shared.sandbox_dirs.move_to_trash(&folder)).await?;
+        // Again, for processes that started during the first search.
         self.end_processes(EndMode::Now).await?;
-        blocking(move || grave.remove()).await
+        blocking(move || trash.remove()).await
     }
 
     async fn copy_in(&self, host: &Path, path: &Path) -> Result<(), Error> {
@@ -226,14 +227,14 @@ impl Sandbox for LocalSandbox {
     }
 }
 
-/// Refuses words the system would misread instead of refusing.
+/// Refuses arguments and variables that the system would misinterpret instead of refusing.
 fn check_exec(exec: &ExecRequest) -> io::Result<()> {
     let invalid = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     if exec.argv.first().is_none_or(String::is_empty) {
         return invalid("there is no program to run");
     }
     if exec.env.iter().any(|(name, _)| !is_variable_name(name)) {
-        return invalid("the name of an environment variable is empty or holds `=`");
+        return invalid("the name of an environment variable is empty or contains `=`");
     }
     Ok(())
 }

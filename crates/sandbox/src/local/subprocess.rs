@@ -1,4 +1,5 @@
-//! One command as a subprocess: its pipes, its time and its end. Which command in which folder is decided above.
+//! Runs one command as a subprocess, with its pipes, its timeout and its end. The caller decides which command runs
+//! where.
 
 use std::io;
 use std::process::{ExitStatus, Stdio};
@@ -14,15 +15,15 @@ use super::watchdog::Watchdog;
 use crate::command_pipes::CommandPipes;
 use crate::{ExecStatus, OutputSink};
 
-/// What a command is given between being asked to end and being ended, when its time is over.
+/// The time between SIGTERM and SIGKILL when a command has timed out.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
-/// The same when nobody waits for the command any more.
+/// The same when the caller has dropped the command.
 const CANCEL_GRACE: Duration = Duration::from_millis(500);
-/// How long the output of a command that has ended is waited for, when something else keeps its pipes open.
+/// How long to wait for further output of a command that has ended, when another process keeps its pipes open.
 const DRAIN_GRACE: Duration = Duration::from_millis(200);
 const TICK: Duration = Duration::from_millis(10);
 
-/// A started command. Dropped before its end, it ends the command and everything under it.
+/// A started command. Dropping it before its end kills the command and its descendants.
 #[derive(Debug)]
 pub(super) struct RunningCommand {
     child: Option<Child>,
@@ -35,7 +36,7 @@ impl RunningCommand {
     /// Starts the command as the leader of a process group of its own.
     pub(super) fn start(
         mut command: Command,
-        mark: ProcessTag,
+        tag: ProcessTag,
         watchdog: &Arc<Watchdog>,
         input: bool,
     ) -> io::Result<Self> {
@@ -44,11 +45,11 @@ impl RunningCommand {
         let child = command.spawn()?;
         let group = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         let group = group.expect("a child that was not waited for has a number");
-        watchdog.add(group, &mark.key);
-        Ok(Self { child: Some(child), group, tag: mark, watchdog: watchdog.clone() })
+        watchdog.add(group, &tag.key);
+        Ok(Self { child: Some(child), group, tag, watchdog: watchdog.clone() })
     }
 
-    /// Follows the command to its end, or ends it when its time is over.
+    /// Waits for the command to end, or ends it when it times out.
     pub(super) async fn finish(
         mut self,
         input: &[u8],
@@ -85,7 +86,7 @@ impl RunningCommand {
         tokio::pin!(grace);
         let mut reaped = false;
         loop {
-            // The output goes on, or a command that prints its farewell could never finish doing so.
+            // The output is still read, or a command that prints something before it exits would block.
             tokio::select! {
                 moved = pipes.step(sink) => moved?,
                 status = child.wait(), if !reaped => { status?; reaped = true; }
@@ -95,17 +96,17 @@ impl RunningCommand {
         }
         signal_group(self.group, Signal::KILL);
         child.wait().await?;
-        let mark = self.tag.clone();
+        let tag = self.tag.clone();
         self.forget_child();
-        let hunt = move || process_tag::end_tagged(|found| *found == mark, EndMode::Now);
-        if let Ok(Err(left)) = tokio::task::spawn_blocking(hunt).await {
+        let end_tagged = move || process_tag::end_tagged(|found| *found == tag, EndMode::Now);
+        if let Ok(Err(left)) = tokio::task::spawn_blocking(end_tagged).await {
             tracing::warn!(left, "processes outlived their timeout");
         }
         pipes.drain(Duration::ZERO, sink).await?;
         Ok(ExecStatus::TimedOut)
     }
 
-    /// Notes that the leader was reaped: from now on the group's number may be somebody else's.
+    /// Records that the leader was reaped: from now on the group's number may belong to another process.
     fn forget_child(&mut self) {
         self.child = None;
         self.watchdog.remove(self.group);
@@ -116,14 +117,14 @@ impl Drop for RunningCommand {
     fn drop(&mut self) {
         let Some(child) = self.child.take() else { return };
         signal_group(self.group, Signal::TERM);
-        let (group, mark, watchdog) = (self.group, self.tag.clone(), self.watchdog.clone());
-        // A thread and not a task: it must also finish when the runtime is being shut down. Should the whole process
-        // end before it does, the watchdog takes over.
+        let (group, tag, watchdog) = (self.group, self.tag.clone(), self.watchdog.clone());
+        // A thread and not a task: it must also finish when the runtime is being shut down. If the whole process ends
+        // before that, the watchdog takes over.
         let end = std::thread::Builder::new().name("ralph-end-command".to_owned());
         let started = end.spawn(move || {
             end_cancelled(child, group);
             watchdog.remove(group);
-            if let Err(left) = process_tag::end_tagged(|found| *found == mark, EndMode::Now) {
+            if let Err(left) = process_tag::end_tagged(|found| *found == tag, EndMode::Now) {
                 tracing::warn!(left, "processes outlived their cancelled command");
             }
         });
@@ -148,7 +149,7 @@ fn end_cancelled(mut child: Child, group: Pid) {
 }
 
 pub(super) fn signal_group(group: Pid, signal: Signal) {
-    // The only likely failure is that nobody is left to hear it.
+    // The only likely failure is that no process is left in the group.
     let _ = kill_process_group(group, signal);
 }
 

@@ -1,9 +1,9 @@
 //! Ends the commands when ralph itself is killed and cannot do it any more.
 //!
-//! The watchdog is a small shell script whose standard input is a pipe from us. It is told which process groups run; when
-//! the pipe closes, however that came, it ends them and then everything that carries our mark. Its window: a group of
-//! which it has not been told yet is found by its mark only, and one killed together with ralph does nothing. The next
-//! `open` of the sandbox closes both.
+//! The watchdog is a small shell script whose standard input is a pipe from us. We report which process groups run;
+//! when the pipe closes, for whatever reason, it ends them and then every process with our tag. Two gaps remain: a
+//! group that has not been reported yet is found by its tag only, and a watchdog that is killed together with ralph
+//! does nothing. The next `open` of the sandbox covers both.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -16,7 +16,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Pid;
 use tokio::process::{Child, Command};
 
-/// `$1` is the pattern of our mark. Signals a terminal sends are not for the watchdog.
+/// `$1` is the pattern of our tag. The watchdog ignores the signals that a terminal sends.
 const SCRIPT: &str = r#"
 trap '' HUP INT QUIT TERM
 groups=' '
@@ -39,7 +39,7 @@ for round in 1 2 3 4 5; do
 done
 "#;
 
-/// The process groups of one backend, and the watchdog that knows them.
+/// The process groups of one backend, and the watchdog process that tracks them.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     pattern: String,
@@ -48,7 +48,7 @@ pub(super) struct Watchdog {
 
 #[derive(Debug, Default)]
 struct WatchdogState {
-    /// Which group belongs to the sandbox of which key.
+    /// The key of the sandbox that each group belongs to.
     groups: BTreeMap<i32, String>,
     process: Option<WatchdogProcess>,
 }
@@ -56,7 +56,7 @@ struct WatchdogState {
 #[derive(Debug)]
 struct WatchdogProcess {
     pipe: File,
-    /// Ends by itself when the pipe closes; dropping this only leaves the reaping to the runtime.
+    /// Ends by itself when the pipe closes; after a drop the runtime reaps it.
     child: Child,
 }
 
@@ -67,7 +67,7 @@ impl Watchdog {
         Self { pattern, state: Mutex::default() }
     }
 
-    /// Makes sure that the watchdog runs, before the command it is to guard.
+    /// Makes sure that the watchdog runs, before the command that it has to end.
     pub(super) fn start(&self, path: &OsStr) -> io::Result<()> {
         let mut state = self.state();
         let running = match &mut state.process {
@@ -102,22 +102,22 @@ impl Watchdog {
     fn update(&self, verb: &str, group: Pid, change: impl FnOnce(&mut BTreeMap<i32, String>) -> Option<String>) {
         let mut state = self.state();
         change(&mut state.groups);
-        let told = match &mut state.process {
+        let sent = match &mut state.process {
             Some(process) => process.send(verb, group.as_raw_nonzero().get()),
             None => Ok(()),
         };
-        if let Err(error) = told {
-            tracing::warn!(%error, "the watchdog does not listen");
-            if let Some(mut deaf) = state.process.take() {
-                // Killed before its pipe closes, or it would end groups that are well. The next command starts another,
-                // which is told everything. That it is dead already is the usual reason to be here.
-                let _ = deaf.child.start_kill();
+        if let Err(error) = sent {
+            tracing::warn!(%error, "could not write to the watchdog");
+            if let Some(mut process) = state.process.take() {
+                // Killed before its pipe closes, or it would end groups that are still in use. The next command starts
+                // another watchdog, which gets the whole list. Usually this one is dead already.
+                let _ = process.child.start_kill();
             }
         }
     }
 
     fn state(&self) -> MutexGuard<'_, WatchdogState> {
-        // Every change is whole before anything can panic, so a poisoned state is still a true one.
+        // Every change is complete before anything can panic, so a poisoned state is still consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -126,7 +126,7 @@ impl WatchdogProcess {
     fn start(pattern: &str, path: &OsStr) -> io::Result<Self> {
         let mut child = Command::new("sh")
             .args(["-c", SCRIPT, "ralph-watchdog", pattern])
-            // No mark of an outer sandbox, or its end would be ours.
+            // Without the tag of an outer sandbox, or ending that sandbox would end this watchdog.
             .env_clear()
             .env("PATH", path)
             .current_dir("/")
@@ -135,14 +135,14 @@ impl WatchdogProcess {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let pipe = child.stdin.take().expect("its standard input was asked to be a pipe").into_owned_fd()?;
+        let pipe = child.stdin.take().expect("its standard input was requested as a pipe").into_owned_fd()?;
         // A stopped watchdog must not stop us.
         fcntl_setfl(&pipe, fcntl_getfl(&pipe)? | OFlags::NONBLOCK)?;
         Ok(Self { pipe: File::from(pipe), child })
     }
 
     fn send(&mut self, verb: &str, group: i32) -> io::Result<()> {
-        // One write of less than a pipe's atomic size: a line is there whole or not at all.
+        // One write of less than a pipe's atomic size: a line arrives complete or not at all.
         self.pipe.write_all(format!("{verb} {group}\n").as_bytes())
     }
 }

@@ -1,4 +1,4 @@
-//! What a sandbox's folder says about itself, in `meta.json`. Who may read it is not decided here.
+//! Reads and writes `meta.json`, the description in a sandbox's folder. Does not decide who may read it.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -20,7 +20,7 @@ const MAX_META_BYTES: u64 = 4 << 20;
 pub(crate) struct SandboxMeta {
     pub(crate) format: u64,
     pub(crate) id: String,
-    /// Tells this sandbox's processes from those of another with the same name.
+    /// Distinguishes this sandbox's processes from those of another sandbox with the same name.
     pub(crate) key: String,
     pub(crate) fingerprint: String,
     pub(crate) image: Option<String>,
@@ -32,10 +32,10 @@ pub(crate) struct SandboxMeta {
     pub(crate) network: SandboxNetwork,
     #[serde(default)]
     pub(crate) toolchains: ToolchainSelection,
-    /// What of the host is shown beside the toolchains.
+    /// The host layers that are visible in addition to the toolchains.
     #[serde(default)]
     pub(crate) shown: Vec<HostLayer>,
-    /// The snapshots this sandbox stands on, the nearest first.
+    /// The snapshots this sandbox is based on, the nearest first.
     #[serde(default)]
     pub(crate) layers: Vec<String>,
 }
@@ -63,7 +63,7 @@ impl SandboxMeta {
         }
     }
 
-    /// Writes it into a folder that nobody can see yet.
+    /// Writes the description into a new folder that is not visible to others yet.
     pub(crate) fn write_new(&self, folder: &Path) -> Result<(), Error> {
         let path = folder.join(META_FILE);
         let bytes = serde_json::to_vec_pretty(self).expect("strings serialise");
@@ -76,7 +76,7 @@ impl SandboxMeta {
         files::replace(root, Path::new(META_FILE), &bytes, Some(0o600))
     }
 
-    /// Reads the description of the sandbox in `folder`; a folder without one is no sandbox.
+    /// Reads the description of the sandbox in `folder`; a folder without one is not a sandbox.
     pub(crate) fn read(id: &str, folder: &Path) -> Result<Self, Error> {
         let gone = || Error::Gone { id: id.to_owned() };
         let root = match RootDir::open(id, folder) {
@@ -92,7 +92,7 @@ impl SandboxMeta {
             bytes => bytes?,
         };
         let path = folder.join(META_FILE);
-        // The number first: a newer format may have nothing else in common with ours.
+        // The format number is read first: a newer format may have nothing else in common with ours.
         let SandboxMetaFormat { format } = parse(&bytes, &path)?;
         if format != META_FORMAT {
             return Err(Error::Format { path, found: format, known: META_FORMAT });
@@ -111,14 +111,14 @@ impl SandboxMeta {
 
 fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8], path: &Path) -> Result<T, Error> {
     let failed = |source: serde_json::Error| Error::Host {
-        doing: "understand",
+        doing: "parse",
         path: PathBuf::from(path),
         source: io::Error::new(io::ErrorKind::InvalidData, source),
     };
     serde_json::from_slice(bytes).map_err(failed)
 }
 
-/// Checks that a name is one plain folder name that other backends would take too.
+/// Checks that a name is one plain folder name that other backends would accept too.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let start = name.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -160,13 +160,13 @@ mod tests {
     }
 
     #[test]
-    fn strange_descriptions_are_refused() {
+    fn invalid_descriptions_are_refused() {
         assert_eq!(
             read(r#"{"format":2,"new":1}"#),
             "`DIR/meta.json` is written in format 2; this ralph knows formats up to 1"
         );
-        assert_eq!(read("{"), "could not understand the sandbox folder `DIR/meta.json`");
-        assert_eq!(read(r#"{"format":1}"#), "could not understand the sandbox folder `DIR/meta.json`");
+        assert_eq!(read("{"), "could not parse the sandbox folder `DIR/meta.json`");
+        assert_eq!(read(r#"{"format":1}"#), "could not parse the sandbox folder `DIR/meta.json`");
         assert_eq!(
             read(r#"{"format":1,"id":"b","key":"k","fingerprint":"","image":null,"labels":{},"env":{}}"#),
             "refused `DIR/meta.json`: it describes a sandbox of another name"

@@ -1,8 +1,8 @@
-//! Folders that are sandboxes: made, found, listed and removed, with nothing half-made ever seen.
+//! Creates, finds, lists and removes the folders of sandboxes, without ever exposing a partial one.
 //!
-//! A sandbox appears by a rename when it is whole and disappears by a rename before it is taken apart, so a killed ralph
-//! leaves only folders with a leading dot, which are never listed. They are removed as soon as nobody holds the lock
-//! under which they are made.
+//! A sandbox appears by a rename once it is complete and disappears by a rename before its files are removed, so a
+//! killed ralph leaves only folders with a leading dot, which are never listed. They are removed as soon as no
+//! process holds the lock under which they are created.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -31,16 +31,16 @@ pub(crate) struct SandboxDirs {
 }
 
 impl SandboxDirs {
-    /// Keeps sandboxes in `dir`, which is made with the first of them.
+    /// Keeps sandboxes in `dir`, which is created with the first of them.
     pub(crate) fn new(dir: PathBuf) -> Self {
         Self { dir, leftovers_removed: OnceLock::new() }
     }
 
-    /// Makes a sandbox's folder, with what `furnish` puts into it, and returns where it is.
+    /// Creates a sandbox's folder, lets `fill` add its content, and returns its path.
     pub(crate) fn create(
         &self,
         meta: &SandboxMeta,
-        furnish: impl FnOnce(&Path) -> Result<(), Error>,
+        fill: impl FnOnce(&Path) -> Result<(), Error>,
     ) -> Result<PathBuf, Error> {
         check_name(&meta.id)?;
         if let Some(name) = meta.env.keys().find(|name| !is_variable_name(name)) {
@@ -49,28 +49,28 @@ impl SandboxDirs {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
         made.map_err(host_error("make", &self.dir))?;
         let dir = self.dir()?;
-        // Once: what the dead left does not become more while this one lives.
+        // Once per process: dead processes leave nothing more while this one runs.
         self.leftovers_removed.get_or_init(|| {
             if let Err(error) = self.remove_leftovers() {
-                // What others left must not keep this one from being made; `prune` tells it as an error.
-                tracing::warn!(error = error_chain(&error), "leftovers stay");
+                // The leftovers of others must not prevent this sandbox; `prune` reports the same error.
+                tracing::warn!(error = error_chain(&error), "could not remove leftover sandbox folders");
             }
         });
         let _lock = lock(&dir, FlockOperation::LockShared)?;
-        let unborn = dir.join(format!("{TMP_PREFIX}{}", token::random()));
+        let tmp_folder = dir.join(format!("{TMP_PREFIX}{}", token::random()));
         let folder = dir.join(&meta.id);
-        DirBuilder::new().mode(0o700).create(&unborn).map_err(host_error("make", &unborn))?;
-        let placed = furnish(&unborn)
-            .and_then(|()| meta.write_new(&unborn))
-            .and_then(|()| rename_into_place(&unborn, &folder, &meta.id));
+        DirBuilder::new().mode(0o700).create(&tmp_folder).map_err(host_error("make", &tmp_folder))?;
+        let placed = fill(&tmp_folder)
+            .and_then(|()| meta.write_new(&tmp_folder))
+            .and_then(|()| rename_into_place(&tmp_folder, &folder, &meta.id));
         if let Err(error) = placed {
-            files::remove_tree(&unborn)?;
+            files::remove_tree(&tmp_folder)?;
             return Err(error);
         }
         Ok(folder)
     }
 
-    /// Finds a sandbox's folder and what it says about itself.
+    /// Finds a sandbox's folder and reads its description.
     pub(crate) fn find(&self, id: &str) -> Result<(SandboxMeta, PathBuf), Error> {
         check_name(id)?;
         let dir = match self.dir() {
@@ -87,7 +87,7 @@ impl SandboxDirs {
         Ok(self.metas()?.into_iter().map(SandboxMeta::into_summary).collect())
     }
 
-    /// Returns what every sandbox says about itself, sorted by name.
+    /// Returns the descriptions of all sandboxes, sorted by name.
     pub(crate) fn metas(&self) -> Result<Vec<SandboxMeta>, Error> {
         let entries = match fs::read_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -100,15 +100,15 @@ impl SandboxDirs {
             match SandboxMeta::read(name, &self.dir.join(name)) {
                 Ok(meta) => metas.push(meta),
                 Err(Error::Gone { .. }) => (),
-                // One that cannot be understood must not hide the others.
-                Err(error) => tracing::warn!(sandbox = name, error = error_chain(&error), "not listed"),
+                // One that cannot be read must not hide the others.
+                Err(error) => tracing::warn!(sandbox = name, error = error_chain(&error), "sandbox not listed"),
             }
         }
         metas.sort_by(|a, b| a.id.cmp(&b.id));
         Ok(metas)
     }
 
-    /// Takes a sandbox's folder out of sight.
+    /// Renames a sandbox's folder so that it is not listed any more, to be removed.
     pub(crate) fn move_to_trash(&self, folder: &Path) -> Result<TrashDir, Error> {
         let dir = self.dir()?;
         let lock = lock(&dir, FlockOperation::LockShared)?;
@@ -117,7 +117,8 @@ impl SandboxDirs {
         Ok(TrashDir { path, _lock: lock })
     }
 
-    /// Removes what interrupted makers and removers left, unless one of them may still be at work.
+    /// Removes what interrupted processes left while they created or removed sandboxes, unless one may still be
+    /// running.
     pub(crate) fn remove_leftovers(&self) -> Result<(), Error> {
         let dir = match self.dir() {
             Err(Error::Host { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -138,13 +139,13 @@ impl SandboxDirs {
         leftovers.iter().try_for_each(|name| files::remove_tree(&dir.join(name)))
     }
 
-    /// Returns the folder of all sandboxes as commands see it, without links.
+    /// Returns the folder of all sandboxes as commands see it, with links resolved.
     pub(crate) fn dir(&self) -> Result<PathBuf, Error> {
         fs::canonicalize(&self.dir).map_err(host_error("find", &self.dir))
     }
 }
 
-/// A sandbox's folder that is only waiting to be removed.
+/// A sandbox's folder that is about to be removed.
 #[derive(Debug)]
 pub(crate) struct TrashDir {
     path: PathBuf,
@@ -162,10 +163,10 @@ impl TrashDir {
     }
 }
 
-/// Gives a whole sandbox its name, unless something has it.
-fn rename_into_place(unborn: &Path, folder: &Path, id: &str) -> Result<(), Error> {
+/// Gives a complete sandbox its name, unless the name is taken.
+fn rename_into_place(tmp_folder: &Path, folder: &Path, id: &str) -> Result<(), Error> {
     if fs::symlink_metadata(folder).is_err() {
-        match fs::rename(unborn, folder) {
+        match fs::rename(tmp_folder, folder) {
             Err(error) if is_name_taken(&error) => (),
             renamed => return renamed.map_err(host_error("make", folder)),
         }
@@ -173,7 +174,7 @@ fn rename_into_place(unborn: &Path, folder: &Path, id: &str) -> Result<(), Error
     if fs::symlink_metadata(folder.join(meta::META_FILE)).is_ok() {
         Err(Error::Exists { id: id.to_owned() })
     } else {
-        Err(Error::Refused { path: folder.to_owned(), why: "something that is not a sandbox has this name" })
+        Err(Error::Refused { path: folder.to_owned(), why: "the name is taken by something that is not a sandbox" })
     }
 }
 
@@ -202,7 +203,7 @@ pub(crate) fn error_chain(error: &Error) -> String {
     }
 }
 
-/// Removes what a rule names, one after the other, and then what interrupted removers left.
+/// Removes the sandboxes that a rule selects, one after the other.
 pub(crate) async fn prune(backend: &dyn Backend, rule: &PruneRule, dry_run: bool) -> Result<Vec<PruneResult>, Error> {
     let mut pruned = Vec::new();
     for SandboxSummary { id, labels, .. } in backend.list().await? {
@@ -220,7 +221,7 @@ pub(crate) async fn prune(backend: &dyn Backend, rule: &PruneRule, dry_run: bool
             Err(error) => Err(error),
         };
         pruned.push(match removed {
-            // Somebody else was faster.
+            // Another process removed it first.
             Ok(()) | Err(Error::Gone { .. }) => PruneResult { id, removed: true, why },
             Err(error) => PruneResult { id, removed: false, why: format!("{why}, but {}", error_chain(&error)) },
         });
@@ -232,7 +233,7 @@ pub(crate) fn is_variable_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0'])
 }
 
-/// Runs what may wait for a disk on a thread that may.
+/// Runs work that may wait for a disk on a thread that may block.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {

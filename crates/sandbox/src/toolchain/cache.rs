@@ -1,5 +1,5 @@
-//! Where toolchains keep what they downloaded. Inside, each cache is the sandbox's own; the host's may lie under it,
-//! read-only, if the user wants that: a poisoned cache is then poisoned for one sandbox only.
+//! Lists the download caches of toolchains. Each sandbox has its own caches; the host's can be mounted under one
+//! read-only, if the user asks for that, so a poisoned cache affects one sandbox only.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use super::setup::{BindMask, MaskKind, ToolchainBind, ToolchainCache};
 struct CacheLocation {
     name: &'static str,
     language: &'static str,
-    /// Below the sandbox's home: where the tool looks by itself.
+    /// Below the sandbox's home: the tool's default folder.
     inside: &'static str,
-    /// A variable of the host that names a folder, and the way from there.
+    /// A variable of the host that names a folder, and the path below that folder.
     host_variable: Option<(&'static str, &'static str)>,
-    /// Below the host's home otherwise.
+    /// Below the host's home, if the variable is not set.
     usual: &'static str,
-    /// What may hold addresses with tokens.
+    /// Parts that may contain URLs with tokens.
     mask: &'static [&'static str],
 }
 
@@ -47,14 +47,14 @@ const fn cache_location(
     name: &'static str,
     language: &'static str,
     inside: &'static str,
-    said: Option<(&'static str, &'static str)>,
+    configured: Option<(&'static str, &'static str)>,
     usual: &'static str,
     mask: &'static [&'static str],
 ) -> CacheLocation {
-    CacheLocation { name, language, inside, host_variable: said, usual, mask }
+    CacheLocation { name, language, inside, host_variable: configured, usual, mask }
 }
 
-/// Lists the caches of the languages that were found or that the host has a cache for.
+/// Lists the caches of the languages that were found or for which the host has a cache.
 pub(super) fn list(plan: &mut ToolchainPlan<'_>) {
     for row in CACHES {
         if !plan.wants(&[row.language]) && !plan.has_found(row.language) {
@@ -69,8 +69,8 @@ pub(super) fn list(plan: &mut ToolchainPlan<'_>) {
 }
 
 fn host_cache(plan: &mut ToolchainPlan<'_>, row: &CacheLocation, target: &Path) -> Option<ToolchainBind> {
-    let said = row.host_variable.and_then(|(variable, below)| Some(plan.host.dir_var(variable)?.join(below)));
-    let source = fs_probe::real_dir(&said.unwrap_or_else(|| plan.home.named.join(row.usual)))?;
+    let configured = row.host_variable.and_then(|(variable, below)| Some(plan.host.dir_var(variable)?.join(below)));
+    let source = fs_probe::real_dir(&configured.unwrap_or_else(|| plan.home.named.join(row.usual)))?;
     path_policy::check_dir(&plan.home, plan.places, &source).ok()?;
     let mut mask = plan.masks(&source).ok()?;
     let more = row.mask.iter().filter(|below| source.join(below).is_dir());

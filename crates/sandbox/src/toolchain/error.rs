@@ -1,4 +1,5 @@
-//! What can be wrong with toolchains that were asked for by name. Those that are only found never fail: they are noted.
+//! Errors about toolchains that the configuration names. Toolchains that are only found on the `PATH` never fail:
+//! problems are noted.
 
 use std::path::PathBuf;
 
@@ -8,7 +9,7 @@ pub enum ToolchainError {
     Home { path: PathBuf },
     #[error("`{name}` is not the name of a toolchain")]
     Unknown { name: String, meant: Option<&'static str> },
-    #[error("the toolchain `{name}` was asked for and is not on this host")]
+    #[error("the toolchain `{name}` is configured but not installed on this host")]
     Missing { name: String },
     #[error("the toolchain folder `{path}` is not a directory")]
     NoDirectory { path: PathBuf },
@@ -21,8 +22,10 @@ impl ToolchainError {
         match self {
             Self::Home { .. } => Some("set `HOME` to your home folder".to_owned()),
             Self::Unknown { meant: Some(meant), .. } => Some(format!("did you mean `{meant}`?")),
-            Self::Unknown { meant: None, .. } => Some(format!("known are {}", super::names::known().join(", "))),
-            Self::Missing { name } => Some(format!("install `{name}`, or take it out of `sandbox.toolchains`")),
+            Self::Unknown { meant: None, .. } => {
+                Some(format!("known toolchains: {}", super::names::known().join(", ")))
+            }
+            Self::Missing { name } => Some(format!("install `{name}`, or remove it from `sandbox.toolchains`")),
             Self::NoDirectory { .. } => Some("name an existing directory in `sandbox.toolchains`".to_owned()),
             Self::Refused { .. } => {
                 Some("name a directory that holds only the toolchain in `sandbox.toolchains`".to_owned())

@@ -1,4 +1,4 @@
-//! The search itself: along the `PATH`, directory by directory.
+//! Searches the `PATH` for toolchains, directory by directory.
 
 use std::path::{Path, PathBuf};
 
@@ -15,14 +15,14 @@ use super::{
     version_manager,
 };
 
-/// Used when the host's `PATH` has no system directory at all.
+/// The `PATH` to use if the host's has no system directory at all.
 const SYSTEM_PATH: &[&str] = &["/usr/local/bin", "/usr/bin", "/bin"];
 
 /// Finds the toolchains that a sandbox should see.
 ///
-/// `auto` takes what the `PATH` uses and notes what it leaves out. Names (`rust`, `nvm`) take only these, from the
-/// `PATH` or from where they usually are, and absolute folders exactly themselves; what is named and cannot be shown is
-/// an error. `none` leaves the system's own programs.
+/// `auto` takes what the `PATH` uses and notes what it leaves out. Names (`rust`, `nvm`) take only these toolchains,
+/// from the `PATH` or from their usual folders; absolute folders take exactly that folder. A named toolchain that
+/// cannot be shown is an error. `none` leaves only the system's own programs.
 pub fn find(asked: &ToolchainSelection, host: &ToolchainHost<'_>) -> Result<ToolchainSetup, ToolchainError> {
     find_with_paths(asked, host, &HostPaths::default())
 }
@@ -60,7 +60,7 @@ pub(super) fn find_with_paths(
     Ok(plan.finish())
 }
 
-/// What a list of toolchains names.
+/// One element of a list of toolchains.
 #[derive(Debug)]
 enum ToolchainRequest<'a> {
     Name(&'a str),
@@ -71,7 +71,7 @@ impl<'a> ToolchainRequest<'a> {
     fn parse(name: &'a str) -> Result<Self, ToolchainError> {
         let path = Path::new(name);
         if path.is_absolute() {
-            let refused = || ToolchainError::Refused { path: path.to_owned(), why: "its name goes up with `..`" };
+            let refused = || ToolchainError::Refused { path: path.to_owned(), why: "its path contains `..`" };
             return fs_probe::clean(path).map(Self::Folder).ok_or_else(refused);
         }
         if names::is_known(name) {
@@ -81,7 +81,7 @@ impl<'a> ToolchainRequest<'a> {
     }
 }
 
-/// Shows the folders that were named; they come first on the `PATH`.
+/// Shows the folders that the list names; they come first on the `PATH`.
 fn bind_named_folders(plan: &mut ToolchainPlan<'_>, named: &[ToolchainRequest<'_>]) -> Result<(), ToolchainError> {
     for named in named {
         let ToolchainRequest::Folder(dir) = named else { continue };
@@ -98,13 +98,13 @@ fn bind_named_folders(plan: &mut ToolchainPlan<'_>, named: &[ToolchainRequest<'_
     Ok(())
 }
 
-/// Takes one directory of the host's `PATH`.
+/// Handles one directory of the host's `PATH`.
 fn visit_path_dir(plan: &mut ToolchainPlan<'_>, dir: &Path) {
     if !dir.is_absolute() {
         let name = dir.display();
-        return plan.note(&format!("`{name}` of the PATH is not shown: it is relative to wherever one is"));
+        return plan.note(&format!("`{name}` of the PATH is not shown: it is a relative path"));
     }
-    // One that is not there is no loss, and common.
+    // Directories that do not exist are common, and nothing is lost.
     let Some(real) = fs_probe::real_dir(dir) else { return };
     let named = fs_probe::clean(dir).unwrap_or_else(|| real.clone());
     if plan.places.is_system(&named) || plan.places.is_system(&real) {
@@ -118,7 +118,7 @@ fn visit_path_dir(plan: &mut ToolchainPlan<'_>, dir: &Path) {
     if claim(plan, &entry) == DirectoryClaim::NotMine {
         match plan.asked {
             ToolchainSelection::Auto => unclaimed_dirs::show(plan, &entry),
-            // A folder that was named is there already.
+            // A named folder is already bound.
             ToolchainSelection::Only(_) | ToolchainSelection::None => (),
         }
     }
@@ -130,7 +130,7 @@ fn claim(plan: &mut ToolchainPlan<'_>, entry: &PathEntry) -> DirectoryClaim {
     if mine { DirectoryClaim::Mine } else { DirectoryClaim::NotMine }
 }
 
-/// Looks for what was named and is not on the `PATH` where it usually is.
+/// Looks in the usual folders for named toolchains that are not on the `PATH`.
 fn find_at_usual_paths(plan: &mut ToolchainPlan<'_>, named: &[ToolchainRequest<'_>]) -> Result<(), ToolchainError> {
     for named in named {
         let ToolchainRequest::Name(word) = named else { continue };
@@ -152,7 +152,7 @@ fn find_at_usual_paths(plan: &mut ToolchainPlan<'_>, named: &[ToolchainRequest<'
     Ok(())
 }
 
-/// Puts the newest version in the place of a star.
+/// Replaces `*` with the newest version.
 fn expand_newest(home: &Path, pattern: &str) -> Option<PathBuf> {
     let mut path = home.to_owned();
     for part in pattern.split('/') {
@@ -165,7 +165,7 @@ fn expand_newest(home: &Path, pattern: &str) -> Option<PathBuf> {
     path.is_dir().then_some(path)
 }
 
-/// Sets the variables that name a toolchain's folder, or a writable one in its place.
+/// Sets the variables that name a toolchain's folder, or a writable folder instead.
 fn set_home_variables(plan: &mut ToolchainPlan<'_>) {
     if plan.has_found("rust") {
         plan.set_env_path("CARGO_HOME", &Path::new(SANDBOX_HOME).join(".cargo"));
@@ -174,7 +174,7 @@ fn set_home_variables(plan: &mut ToolchainPlan<'_>) {
         plan.set_env_path("GOPATH", &Path::new(SANDBOX_HOME).join("go"));
     }
     if plan.has_found("ruby") {
-        // The gems of the shown ruby stay visible; new ones go where one may write.
+        // The gems of the shown Ruby stay visible; new ones go to a writable folder.
         plan.set_env_path("GEM_HOME", &Path::new(SANDBOX_HOME).join(".gem"));
     }
     if let Some(root) = plan.host.dir_var("GOROOT").filter(|root| plan.wants(&["go"]) && plan.is_visible(root)) {
@@ -187,9 +187,9 @@ fn set_java_home(plan: &mut ToolchainPlan<'_>) {
     if !plan.wants(&["java", "sdkman"]) {
         return;
     }
-    let said = plan.host.dir_var("JAVA_HOME").and_then(|dir| fs_probe::clean(&dir));
+    let configured = plan.host.dir_var("JAVA_HOME").and_then(|dir| fs_probe::clean(&dir));
     let usual = plan.roots(&["SDKMAN_DIR"], &[".sdkman"]).into_iter().map(|root| root.join("candidates/java/current"));
-    let homes: Vec<PathBuf> = said.into_iter().chain(usual.filter(|_| plan.has_found("sdkman"))).collect();
+    let homes: Vec<PathBuf> = configured.into_iter().chain(usual.filter(|_| plan.has_found("sdkman"))).collect();
     for home in homes.iter().filter(|home| home.join("bin/java").is_file()) {
         if plan.is_visible(home) || plan.bind(home) {
             plan.mark_found(&["java"]);

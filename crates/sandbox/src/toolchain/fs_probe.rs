@@ -1,4 +1,5 @@
-//! Reading the host's file system: small, bounded, without judgement. Whatever cannot be read counts as not there.
+//! Reads the host's file system, in small and bounded steps, without deciding anything. What cannot be read counts as
+//! missing.
 
 use std::cmp::Ordering;
 use std::ffi::OsString;
@@ -7,9 +8,9 @@ use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Most bytes read of a settings file.
+/// The most bytes read from a settings file.
 const MAX_TEXT: u64 = 64 * 1024;
-/// Most names taken of one directory.
+/// The most names read from one directory.
 pub(super) const MAX_NAMES: usize = 20_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub(super) enum HostFileKind {
     File,
     Directory,
     Link,
-    /// Sockets, pipes and devices: open doors, whatever they are called.
+    /// Sockets, pipes and devices: a way to reach the host, whatever their name.
     Special,
 }
 
@@ -31,13 +32,13 @@ pub(super) fn real(path: &Path) -> Option<PathBuf> {
     fs::canonicalize(path).ok()
 }
 
-/// Returns an absolute path without `.` and doubled slashes; nothing for one that is relative or goes up.
+/// Returns an absolute path without `.` and doubled slashes; `None` for one that is relative or contains `..`.
 pub(super) fn clean(path: &Path) -> Option<PathBuf> {
     let plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     (path.is_absolute() && plain).then(|| path.components().collect())
 }
 
-/// Returns the names in a directory, sorted, and whether these are all.
+/// Returns the names in a directory, sorted, and whether the list is complete.
 pub(super) fn names(dir: &Path) -> (Vec<(OsString, HostFileKind)>, bool) {
     let Ok(entries) = fs::read_dir(dir) else { return (Vec::new(), true) };
     let mut names = Vec::new();
@@ -67,7 +68,7 @@ pub(super) fn names(dir: &Path) -> (Vec<(OsString, HostFileKind)>, bool) {
     (names, all)
 }
 
-/// Returns the names of the directories in a directory (and of links to directories) that are plain text.
+/// Returns the names of the directories in a directory (and of links to directories) that are valid UTF-8.
 pub(super) fn dirs(dir: &Path) -> Vec<String> {
     let (names, _) = names(dir);
     let texts = names.into_iter().filter_map(|(name, _)| name.into_string().ok());
@@ -76,7 +77,7 @@ pub(super) fn dirs(dir: &Path) -> Vec<String> {
 
 /// Returns the text of a small regular file.
 pub(super) fn text(path: &Path) -> Option<String> {
-    // A pipe would block on being opened.
+    // Opening a pipe would block.
     if !fs::metadata(path).ok()?.is_file() {
         return None;
     }
@@ -85,12 +86,13 @@ pub(super) fn text(path: &Path) -> Option<String> {
     Some(text)
 }
 
-/// Says whether a word can be one name in a path.
+/// Returns whether a word can be a single name in a path.
 pub(super) fn is_name(word: &str) -> bool {
     !word.is_empty() && word != "." && word != ".." && !word.contains(['/', '\0'])
 }
 
-/// Returns the installed version that is meant: the very one, or the newest that begins with it (`3.11` for `3.11.7`).
+/// Returns the installed version that `meant` names: exactly that one, or the newest that begins with it (`3.11` for
+/// `3.11.7`).
 pub(super) fn matching_version(dir: &Path, meant: &str) -> Option<String> {
     if is_name(meant) && dir.join(meant).is_dir() {
         return Some(meant.to_owned());
@@ -117,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_cleaned_without_looking() {
+    fn paths_are_cleaned_without_file_system_access() {
         let check = |path: &str, want: Option<&str>| assert_eq!(clean(Path::new(path)), want.map(PathBuf::from));
         check("/a//b/./c/", Some("/a/b/c"));
         check("/", Some("/"));
@@ -133,7 +135,7 @@ mod tests {
             fs::create_dir(home.path().join(name)).expect("made");
         }
         let check = |meant: &str, want: Option<&str>| {
-            assert_eq!(matching_version(home.path(), meant).as_deref(), want, "{meant}")
+            assert_eq!(matching_version(home.path(), meant).as_deref(), want, "{meant}");
         };
         check("3.11.7", Some("3.11.7"));
         check("3.11", Some("3.11.10"));

@@ -1,4 +1,4 @@
-//! The host as it is asked: its home, its `PATH`, its variables. Read by the caller, once.
+//! The host's home, `PATH` and variables, read once by the caller.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 /// The home folder of the sandbox.
 pub const SANDBOX_HOME: &str = "/home/agent";
 
-/// What the search starts from.
+/// The input of the search.
 #[derive(Clone, Copy)]
 pub struct ToolchainHost<'a> {
     pub home: &'a Path,
     pub path: &'a OsStr,
-    /// Looks a variable up.
+    /// Returns the value of a variable.
     pub env: &'a dyn Fn(&str) -> Option<OsString>,
 }
 
 impl ToolchainHost<'_> {
-    /// Returns the directory a variable names; a relative or empty one counts as not set.
+    /// Returns the directory that a variable names; a relative or empty one counts as not set.
     pub(super) fn dir_var(&self, variable: &str) -> Option<PathBuf> {
         (self.env)(variable).map(PathBuf::from).filter(|dir| dir.is_absolute())
     }
@@ -34,7 +34,7 @@ impl fmt::Debug for ToolchainHost<'_> {
     }
 }
 
-/// The places on a host that mean something by themselves; tests put them elsewhere.
+/// Host paths with a special meaning; tests replace them.
 #[derive(Debug, Clone)]
 pub(super) struct HostPaths {
     pub(super) system: Vec<PathBuf>,
@@ -56,7 +56,7 @@ impl Default for HostPaths {
 }
 
 impl HostPaths {
-    /// Says whether this is shown anyway, with the host's `/usr`.
+    /// Returns whether this path is visible anyway, as part of the host's `/usr`.
     pub(super) fn is_system(&self, path: &Path) -> bool {
         self.system.iter().any(|system| path.starts_with(system))
     }

@@ -1,5 +1,5 @@
-//! Toolchains that need no thought beyond "which part of their folder": one row each. A few are known by their shape
-//! instead, wherever they are.
+//! Describes toolchains for which it is enough to know which part of their folder is needed: one row each. A few are
+//! recognised by their layout instead, wherever they are.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -9,10 +9,11 @@ use super::setup::MaskKind;
 struct KnownTool {
     name: &'static str,
     language: &'static str,
-    /// Variables that name the root, then its usual places below the home.
+    /// Variables that name the root; then its usual folders below the home.
     variables: &'static [&'static str],
     usual: &'static [&'static str],
-    /// What a directory on the `PATH` looks like from the root (`*` is any one name), and what comes along with it.
+    /// What a directory on the `PATH` looks like relative to the root (`*` is any one name), and what is shown with
+    /// it.
     parts: &'static [(&'static str, &'static [&'static str])],
 }
 
@@ -115,7 +116,7 @@ const KNOWN_TOOLS: &[KnownTool] = &[
         language: "haskell",
         variables: &["CABAL_DIR"],
         usual: &[".cabal"],
-        // `config` holds the password of the package server.
+        // `config` contains the password of the package server.
         parts: &[("bin", &["bin", "store"]), ("store", &["store"])],
     },
     KnownTool {
@@ -127,7 +128,7 @@ const KNOWN_TOOLS: &[KnownTool] = &[
     },
 ];
 
-/// What of a Homebrew prefix is programs and not somebody's databases (`var`) or settings (`etc`).
+/// The parts of a Homebrew prefix that are programs, as opposed to databases (`var`) or settings (`etc`).
 const HOMEBREW_PARTS: &[&str] = &[
     "bin",
     "sbin",
@@ -142,7 +143,7 @@ const HOMEBREW_PARTS: &[&str] = &[
     "etc/ca-certificates",
 ];
 
-/// Shows the part of a known toolchain that a directory (or a program) belongs to.
+/// Shows the part of a known toolchain that contains a directory (or a program).
 pub(super) fn claim(plan: &mut ToolchainPlan<'_>, entry: &PathEntry) -> DirectoryClaim {
     for row in KNOWN_TOOLS {
         for root in plan.roots(row.variables, row.usual) {
@@ -167,7 +168,7 @@ pub(super) fn claim(plan: &mut ToolchainPlan<'_>, entry: &PathEntry) -> Director
 
 fn claim_by_layout(plan: &mut ToolchainPlan<'_>, entry: &PathEntry) -> DirectoryClaim {
     if entry.real.starts_with(&plan.places.nix_store) {
-        // Only the store: beside it lies the socket of the daemon.
+        // Only the store: the daemon's socket is next to it.
         let store = plan.places.nix_store.clone();
         return bind_and_claim(plan, entry, &["nix"], &[store]);
     }
@@ -210,13 +211,13 @@ fn find_root(plan: &ToolchainPlan<'_>, entry: &PathEntry, variables: &[&str], us
     plan.roots(variables, usual).into_iter().find(|root| entry.relative_to(root).is_some())
 }
 
-/// Returns the folder a directory of programs belongs to.
+/// Returns the folder that a directory of programs belongs to.
 fn prefix(dir: &Path) -> Option<PathBuf> {
     let name = dir.file_name()?;
     (name == "bin" || name == "sbin" || name == "condabin").then(|| dir.parent().map(Path::to_owned)).flatten()
 }
 
-/// Returns the names that stand for the stars, if a path begins like the shape.
+/// Returns the names that match the stars, if the path begins with the pattern.
 fn match_pattern(shape: &str, path: &Path) -> Option<Vec<String>> {
     let mut parts = path.components();
     let mut stars = Vec::new();

@@ -1,7 +1,7 @@
-//! The words a config may use for toolchains: names of tools (`nvm`) and of languages (`node`), and where a tool
-//! usually is when the `PATH` does not say.
+//! Lists the names that a config may use for toolchains: tools (`nvm`) and languages (`node`), and the usual folders
+//! of a tool that is not on the `PATH`.
 
-/// What a word stands for.
+/// One known toolchain name.
 #[derive(Debug)]
 pub(super) struct ToolName {
     pub(super) name: &'static str,
@@ -46,7 +46,7 @@ pub(super) const TOOLS: &[ToolName] = &[
     tool("nix", "nix", &[".nix-profile/bin"]),
 ];
 
-/// The program that shows that a language is there, wherever it comes from.
+/// The program whose presence shows that a language is installed, from whatever source.
 const PROGRAMS: &[(&str, &str)] = &[
     ("rust", "cargo"),
     ("node", "node"),
@@ -60,7 +60,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("dotnet", "dotnet"),
 ];
 
-/// Returns every word, sorted.
+/// Returns every name, sorted.
 pub(super) fn known() -> Vec<&'static str> {
     let mut words: Vec<&str> = TOOLS.iter().flat_map(|tool| [tool.name, tool.language]).collect();
     words.sort_unstable();
@@ -80,7 +80,7 @@ pub(super) fn program(language: &str) -> Option<&'static str> {
     PROGRAMS.iter().find(|(known, _)| *known == language).map(|(_, program)| *program)
 }
 
-/// Returns the language of what a tool for many languages (mise, asdf) installed.
+/// Returns the language of a tool that a polyglot manager (mise, asdf) installed.
 pub(super) fn language(installed: &str) -> &str {
     match installed {
         "nodejs" => "node",

@@ -1,5 +1,5 @@
-//! Which directories may be shown at all, whoever asks. Pure questions about one real path; what is in it is judged
-//! elsewhere.
+//! Decides which directories may be shown at all, whatever the configuration says. Checks one real path at a time;
+//! its contents are checked elsewhere.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::host::{HostPaths, SANDBOX_HOME};
 
-/// Folders of a home that hold keys, sessions and settings. Neither they, nor what is in them, nor what they are in.
+/// Folders of a home that hold keys, sessions and settings. They are not shown, nor anything in them, nor a folder
+/// that contains them.
 const SECRET_DIRS: &[&str] = &[
     ".1password",
     ".aws",
@@ -32,18 +33,18 @@ const SECRET_DIRS: &[&str] = &[
     ".var",
 ];
 
-/// Folders too wide to be shown, though single folders in them may be.
+/// Folders that contain too much to be shown, although single folders in them may be.
 const TOO_WIDE_AT_HOME: &[&str] = &[".cache", ".local/lib", "snap"];
 const TOO_WIDE: &[&str] = &["/home", "/mnt", "/media", "/nix", "/opt", "/root", "/srv", "/tmp", "/var", "/var/lib"];
 
-/// Places that are not files of the host, or that are what the cage is for.
+/// Paths that are not files of the host, or that the cage is there to protect.
 const FORBIDDEN_DIRS: &[&str] = &["/boot", "/dev", "/etc", "/proc", "/run", "/sys", "/var/lib/docker", "/var/run"];
 
-/// Where the cage has something of its own.
+/// Paths where the cage has its own content.
 const RESERVED_DIRS: &[&str] =
     &["/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/workspace"];
 
-/// The user's home, as it is named and as it is.
+/// The user's home, as named and as resolved.
 #[derive(Debug, Clone)]
 pub(super) struct UserHome {
     pub(super) named: PathBuf,
@@ -56,55 +57,56 @@ impl UserHome {
     }
 }
 
-/// The home of root, which is root's own wherever `HOME` points.
+/// The home of root, which belongs to root wherever `HOME` points.
 const ROOT: &str = "/root";
 
-/// Says why a real directory must not be shown.
+/// Checks that a real directory may be shown; the error is the reason why not.
 pub(super) fn check_dir(home: &UserHome, places: &HostPaths, real: &Path) -> Result<(), &'static str> {
     if real.parent().is_none() {
         return Err("it is the root of the file system");
     }
     for own in [home.named.as_path(), home.real.as_path(), Path::new(ROOT)] {
         if own.starts_with(real) {
-            return Err("the home folder is in it");
+            return Err("it contains the home folder");
         }
         let Ok(rest) = real.strip_prefix(own) else { continue };
         if SECRET_DIRS.iter().any(|secret| rest.starts_with(secret) || Path::new(secret).starts_with(rest)) {
             return Err("keys and settings are kept there");
         }
         if TOO_WIDE_AT_HOME.iter().any(|wide| rest == Path::new(wide)) {
-            return Err("it is too wide");
+            return Err("it contains too much");
         }
     }
     if FORBIDDEN_DIRS.iter().any(|never| real.starts_with(never)) {
         return Err("the sandbox has its own");
     }
     if TOO_WIDE.iter().any(|wide| real == Path::new(wide)) || real == places.opt || real == places.homes {
-        return Err("it is too wide");
+        return Err("it contains too much");
     }
     if !home.contains(real) && is_other_users(places, real) {
         return Err("it is another user's");
     }
     if is_world_writable(real) {
-        return Err("everybody may write there");
+        return Err("every user may write there");
     }
     Ok(())
 }
 
-/// Says whether the cage leaves this place free for a bind.
+/// Returns whether the cage allows a bind at this path.
 pub(super) fn is_free(target: &Path) -> bool {
     let own_home = Path::new(SANDBOX_HOME).starts_with(target);
     !own_home && !RESERVED_DIRS.iter().any(|taken| target.starts_with(taken))
 }
 
-/// Homebrew on Linux lives in a home that belongs to nobody.
+/// Homebrew on Linux is installed in a home that no user has.
 fn is_other_users(places: &HostPaths, real: &Path) -> bool {
     let brew = places.homes.join("linuxbrew");
     (real.starts_with(&places.homes) && !real.starts_with(brew))
         || (real.starts_with(ROOT) && !rustix::process::geteuid().is_root())
 }
 
-/// Says whether others could put programs there: the directory is open, or one above it is and may be exchanged.
+/// Returns whether other users could put programs there: everybody may write to the directory, or to one above it
+/// that has no sticky bit, so that they could replace the directory.
 fn is_world_writable(real: &Path) -> bool {
     let mode = |path: &Path| fs::metadata(path).map_or(0o777, |meta| meta.permissions().mode());
     let open = |mode: u32| mode & 0o002 != 0;
@@ -117,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_are_judged_by_where_they_are() {
+    fn directories_are_checked_by_their_path() {
         let base = tempfile::tempdir().expect("a directory");
         let base = fs::canonicalize(base.path()).expect("it exists");
         let places = HostPaths { homes: base.join("home"), opt: base.join("opt"), ..HostPaths::default() };
@@ -131,35 +133,35 @@ mod tests {
             assert_eq!(check_dir(&home, &places, &real), want, "{path}");
         };
         check("/", Err("it is the root of the file system"));
-        check("home", Err("the home folder is in it"));
-        check("home/u", Err("the home folder is in it"));
+        check("home", Err("it contains the home folder"));
+        check("home/u", Err("it contains the home folder"));
         check("home/u/.ssh", Err("keys and settings are kept there"));
         check("home/u/.ssh/bin", Err("keys and settings are kept there"));
         check("home/u/.config/yarn/bin", Err("keys and settings are kept there"));
         check("home/u/.local", Err("keys and settings are kept there"));
         check("home/u/.local/share", Err("keys and settings are kept there"));
         check("home/u/.local/bin", Ok(()));
-        check("home/u/.cache", Err("it is too wide"));
+        check("home/u/.cache", Err("it contains too much"));
         check("home/u/.cargo/bin", Ok(()));
         check("home/other/bin", Err("it is another user's"));
         check("home/linuxbrew/.linuxbrew/bin", Ok(()));
-        check("opt", Err("it is too wide"));
+        check("opt", Err("it contains too much"));
         check("opt/x", Ok(()));
         check("/proc/1", Err("the sandbox has its own"));
         check("/etc/alternatives", Err("the sandbox has its own"));
-        check("/var", Err("it is too wide"));
+        check("/var", Err("it contains too much"));
 
         let open = base.join("home/u/open");
         fs::create_dir_all(open.join("bin")).expect("made");
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("set");
-        check("home/u/open", Err("everybody may write there"));
-        check("home/u/open/bin", Err("everybody may write there"));
+        check("home/u/open", Err("every user may write there"));
+        check("home/u/open/bin", Err("every user may write there"));
         fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).expect("set");
         check("home/u/open/bin", Ok(()));
     }
 
     #[test]
-    fn the_cage_keeps_its_own_places() {
+    fn reserved_paths_are_not_free() {
         let check = |path: &str, want| assert_eq!(is_free(Path::new(path)), want, "{path}");
         check("/home/u/.cargo/bin", true);
         check("/opt/x", true);

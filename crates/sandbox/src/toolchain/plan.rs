@@ -1,4 +1,4 @@
-//! The list that grows while the `PATH` is walked, and its last tidying.
+//! Collects the setup while the `PATH` is searched, and cleans it up at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::path_policy::{self, UserHome};
 use super::secret_files;
 use super::setup::{BindMask, MaskKind, ToolchainBind, ToolchainCache, ToolchainFile, ToolchainSetup};
 
-/// A directory of the host, as it was named and as it is.
+/// A directory of the host, as named and as resolved.
 #[derive(Debug, Clone)]
 pub(super) struct PathEntry {
     pub(super) named: PathBuf,
@@ -25,7 +25,7 @@ impl PathEntry {
         Some(Self { named, real })
     }
 
-    /// Returns the way from a directory to this one: by its name if possible, else by what it really is.
+    /// Returns the path of this directory below another: by its name if possible, else by its real path.
     pub(super) fn relative_to(&self, root: &Path) -> Option<PathBuf> {
         if let Ok(rest) = self.named.strip_prefix(root) {
             return Some(rest.to_owned());
@@ -35,7 +35,8 @@ impl PathEntry {
     }
 }
 
-/// Whether a toolchain knew a directory as its own. One that was not asked for is known and not shown.
+/// Whether a toolchain recognised a directory as its own. A toolchain that was not asked for claims its directory,
+/// but does not show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DirectoryClaim {
     Mine,
@@ -54,9 +55,9 @@ pub(super) struct ToolchainPlan<'a> {
     files: Vec<ToolchainFile>,
     pub(super) caches: Vec<ToolchainCache>,
     notes: Vec<String>,
-    /// The words (names of tools and languages) that something was found for.
+    /// The names (of tools and languages) for which something was found.
     found: BTreeSet<String>,
-    /// Directories of programs whose links are still to be followed.
+    /// Directories of programs whose links still have to be followed.
     pub(super) programs: Vec<PathBuf>,
 }
 
@@ -83,7 +84,7 @@ impl<'a> ToolchainPlan<'a> {
         }
     }
 
-    /// Says whether one of these words was asked for.
+    /// Returns whether one of these names was asked for.
     pub(super) fn wants(&self, words: &[&str]) -> bool {
         match self.asked {
             ToolchainSelection::Auto => true,
@@ -107,16 +108,16 @@ impl<'a> ToolchainPlan<'a> {
         }
     }
 
-    /// Returns the root of a toolchain: where its variable says, else where it usually is.
+    /// Returns the root of a toolchain: the value of its variable, else its usual folder.
     pub(super) fn roots(&self, variables: &[&str], usual: &[&str]) -> Vec<PathBuf> {
-        let said = variables.iter().filter_map(|variable| self.host.dir_var(variable));
-        let mut roots: Vec<PathBuf> = said.filter_map(|dir| fs_probe::clean(&dir)).collect();
+        let configured = variables.iter().filter_map(|variable| self.host.dir_var(variable));
+        let mut roots: Vec<PathBuf> = configured.filter_map(|dir| fs_probe::clean(&dir)).collect();
         roots.extend(usual.iter().map(|usual| self.home.named.join(usual)));
         roots
     }
 
-    /// Shows a directory under its own name, and under its real one if that is another. What may not be shown, or is
-    /// not there, is left out; the former with a note.
+    /// Shows a directory under its name, and also under its real path if that differs. A directory that does not
+    /// exist is left out; one that may not be shown is left out with a note.
     pub(super) fn bind(&mut self, dir: &Path) -> bool {
         let Some(real) = fs_probe::real_dir(dir) else { return false };
         if self.places.is_system(&real) {
@@ -129,7 +130,7 @@ impl<'a> ToolchainPlan<'a> {
         true
     }
 
-    /// As `bind`, with the reason for a refusal.
+    /// Does what `bind` does, but returns the reason for a refusal.
     pub(super) fn try_bind(&mut self, dir: &Path, real: &Path) -> Result<(), &'static str> {
         path_policy::check_dir(&self.home, self.places, real)?;
         let mut targets: Vec<&Path> = [dir, real].into_iter().filter(|target| path_policy::is_free(target)).collect();
@@ -144,7 +145,7 @@ impl<'a> ToolchainPlan<'a> {
         Ok(())
     }
 
-    /// Shows a directory at another place than its own.
+    /// Shows a directory at another path.
     pub(super) fn bind_at(&mut self, dir: &Path, target: &Path) -> Result<(), &'static str> {
         let real = fs_probe::real_dir(dir).ok_or("it is not a directory")?;
         path_policy::check_dir(&self.home, self.places, &real)?;
@@ -153,9 +154,9 @@ impl<'a> ToolchainPlan<'a> {
         Ok(())
     }
 
-    /// Returns what has to be covered in a directory; one that cannot be searched is refused.
+    /// Returns what must be masked in a directory; one that cannot be searched completely is refused.
     pub(super) fn masks(&mut self, real: &Path) -> Result<Vec<BindMask>, &'static str> {
-        // The store is readable by everybody by design, and has more names than anything can look at.
+        // The store is world-readable by design, and has too many names to scan.
         if real.starts_with(&self.places.nix_store) {
             return Ok(Vec::new());
         }
@@ -172,7 +173,7 @@ impl<'a> ToolchainPlan<'a> {
         }
     }
 
-    /// Covers something that is no secret by its name.
+    /// Masks something that its name does not reveal as a secret.
     pub(super) fn add_mask(&mut self, dir: &Path, below: &str, kind: MaskKind) {
         let Some(real) = fs_probe::real_dir(dir).filter(|real| real.join(below).symlink_metadata().is_ok()) else {
             return;
@@ -182,12 +183,12 @@ impl<'a> ToolchainPlan<'a> {
         }
     }
 
-    /// Says whether a path of the host is there inside, under the same name.
+    /// Returns whether a host path is visible inside under the same name.
     pub(super) fn is_visible(&self, path: &Path) -> bool {
         self.places.is_system(path) || self.binds.iter().any(|bind| path.starts_with(&bind.target))
     }
 
-    /// Adds to the `PATH` inside what can be seen there: the name if possible, else the real directory.
+    /// Adds a directory to the `PATH` inside if it is visible there: by its name if possible, else by its real path.
     pub(super) fn add_to_path(&mut self, dir: &Path) -> bool {
         let Some(real) = fs_probe::real_dir(dir) else { return false };
         let seen = [dir.to_owned(), real].into_iter().find(|path| self.is_visible(path));
@@ -199,7 +200,7 @@ impl<'a> ToolchainPlan<'a> {
         seen.is_some()
     }
 
-    /// Does something that leaves the `PATH` as it was.
+    /// Runs `act` and then restores the `PATH`.
     pub(super) fn keeping_path<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
         let length = self.path.len();
         let done = act(self);
@@ -230,10 +231,10 @@ impl<'a> ToolchainPlan<'a> {
         &self.binds
     }
 
-    /// Returns the result, without binds that lie in another one and show the same.
+    /// Returns the result, without binds that are contained in another one and show the same.
     pub(super) fn finish(self) -> ToolchainSetup {
         let mut binds = self.binds;
-        // A path sorts before what lies below it.
+        // A path sorts before the paths below it.
         binds.sort_by(|a, b| a.target.cmp(&b.target));
         let mut kept: Vec<ToolchainBind> = Vec::new();
         for bind in binds {
@@ -242,7 +243,7 @@ impl<'a> ToolchainPlan<'a> {
                 (outer.source.join(&below) == bind.source).then_some((outer, below))
             });
             match inside {
-                // The inner walk went deeper than the outer one did.
+                // The scan of the inner bind went deeper than that of the outer one.
                 Some((outer, below)) => outer.mask.extend(
                     bind.mask.into_iter().map(|mask| BindMask { below: below.join(mask.below), kind: mask.kind }),
                 ),
@@ -252,7 +253,7 @@ impl<'a> ToolchainPlan<'a> {
         for bind in &mut kept {
             bind.mask.sort();
             bind.mask.dedup();
-            // What lies in a covered directory is covered.
+            // The contents of a masked directory are masked already.
             let dirs: Vec<PathBuf> = bind.mask.iter().map(|mask| mask.below.clone()).collect();
             bind.mask.retain(|mask| !mask.below.ancestors().skip(1).any(|above| dirs.iter().any(|dir| dir == above)));
         }

@@ -1,5 +1,5 @@
-//! Version managers of many languages: asdf, mise and volta. As with other shims, theirs are replaced by the versions
-//! that hold outside any project.
+//! Handles version managers of many languages: asdf, mise and volta. As in [`super::version_manager`], their shims
+//! are replaced by the versions that apply outside any project.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use super::names::language;
 use super::plan::{DirectoryClaim, PathEntry, ToolchainPlan};
 use super::registries::toml_settings;
 
-/// Returns tools with their versions, as a manager's settings have them.
+/// Returns tools with their versions, as in the manager's settings.
 type VersionReader = fn(&ToolchainPlan<'_>) -> Vec<(String, String)>;
 
 pub(super) fn claim(plan: &mut ToolchainPlan<'_>, entry: &PathEntry) -> DirectoryClaim {
@@ -86,7 +86,7 @@ fn asdf_versions(plan: &ToolchainPlan<'_>) -> Vec<(String, String)> {
     chosen
 }
 
-/// Reads `[tools]` of mise's own settings; a tool with more than a plain version is left to the newest one.
+/// Reads `[tools]` of mise's global settings; for a tool with anything but a plain version, the newest one is used.
 fn mise_versions(plan: &ToolchainPlan<'_>) -> Vec<(String, String)> {
     let dir = plan.host.dir_var("MISE_CONFIG_DIR").unwrap_or_else(|| plan.home.named.join(".config/mise"));
     let text = fs_probe::text(&dir.join("config.toml")).unwrap_or_default();
@@ -99,7 +99,7 @@ fn mise_versions(plan: &ToolchainPlan<'_>) -> Vec<(String, String)> {
     chosen
 }
 
-/// Volta keeps its choice in a JSON file and its tools in images.
+/// Claims volta's directories. Volta stores its choice in a JSON file and its tools in images.
 fn claim_volta(plan: &mut ToolchainPlan<'_>, entry: &PathEntry) -> DirectoryClaim {
     let Some(root) =
         plan.roots(&["VOLTA_HOME"], &[".volta"]).into_iter().find(|root| entry.relative_to(root).is_some())

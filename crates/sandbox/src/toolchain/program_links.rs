@@ -1,5 +1,5 @@
-//! Where the programs in shown directories really are. A link into a known toolchain brings that toolchain; one that
-//! leads to nothing inside is told.
+//! Follows the links of programs in shown directories. A link into a known toolchain shows that toolchain as well; a
+//! link to something that is not shown is noted.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use super::fs_probe::{self, HostFileKind};
 use super::plan::{DirectoryClaim, PathEntry, ToolchainPlan};
 use super::{known_tools, polyglot_manager, version_manager};
 
-/// Most programs named in one note.
+/// The most programs named in one note.
 const MAX_LISTED: usize = 5;
 
 /// Follows the links of programs, then the interpreters of virtual environments.
@@ -29,12 +29,12 @@ pub(super) fn follow(plan: &mut ToolchainPlan<'_>) {
 }
 
 fn leads_inside(plan: &mut ToolchainPlan<'_>, dir: &Path, link: &Path) -> bool {
-    // A link that leads nowhere on the host is no loss.
+    // The link is already broken on the host, so nothing is lost.
     let Some(real) = fs_probe::real(link) else { return true };
     if plan.is_visible(&real) {
         return true;
     }
-    // npm puts packages beside the directory with links to their programs.
+    // npm installs packages next to the directory with the links to their programs.
     let modules = dir.parent().map(|prefix| prefix.join("lib/node_modules"));
     if let Some(modules) = modules
         && fs_probe::real_dir(&modules).is_some_and(|modules| real.starts_with(modules))
@@ -44,7 +44,7 @@ fn leads_inside(plan: &mut ToolchainPlan<'_>, dir: &Path, link: &Path) -> bool {
     bind_owner(plan, &real) && plan.is_visible(&real)
 }
 
-/// Shows the toolchain that a program belongs to, without putting it on the `PATH`.
+/// Shows the toolchain that a program belongs to, without adding it to the `PATH`.
 fn bind_owner(plan: &mut ToolchainPlan<'_>, real: &Path) -> bool {
     let entry = PathEntry { named: real.to_owned(), real: real.to_owned() };
     let claims = [version_manager::claim, polyglot_manager::claim, known_tools::claim];
@@ -62,7 +62,7 @@ fn follow_interpreters(plan: &mut ToolchainPlan<'_>) {
         let shown = plan.is_visible(&real) || (bind_owner(plan, &real) && plan.is_visible(&real));
         if !shown {
             plan.note(&format!(
-                "`{}` needs `{}`, which is not shown; `sandbox.toolchains` may name its folder",
+                "`{}` needs `{}`, which is not shown; name its folder in `sandbox.toolchains` to show it",
                 environment.display(),
                 real.display()
             ));
@@ -80,7 +80,8 @@ fn note_unreachable(plan: &mut ToolchainPlan<'_>, dir: &Path, lost: &[String]) {
     }
     let names = names.join(", ");
     plan.note(&format!(
-        "in `{}` these lead to folders that are not shown: {names}; `sandbox.toolchains` may name those folders",
+        "in `{}` these programs link to folders that are not shown: {names}; \
+         name those folders in `sandbox.toolchains` to show them",
         dir.display()
     ));
 }

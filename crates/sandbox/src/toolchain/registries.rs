@@ -1,8 +1,8 @@
-//! Addresses of registries and mirrors, without which a host behind one cannot build: the only thing that is passed on
-//! of settings that may hold tokens.
+//! Passes on the addresses of registries and mirrors, without which a host behind one cannot build. They are the only
+//! part of settings files with possible tokens that reaches the sandbox.
 //!
-//! The files themselves never come along. An address is passed on when it is nothing but an address: a plain scheme and
-//! host, no user, no query, and no part that looks like a token. What cannot be read with certainty counts as not said.
+//! The files themselves are never shown. An address is passed on if it is only an address: a plain scheme and host,
+//! no user, no query, and no part that looks like a token. What cannot be parsed with certainty counts as not set.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ pub(super) struct TomlSetting {
     pub(super) value: String,
 }
 
-/// Variables that hold addresses only, by the words that want them.
+/// Variables that hold only addresses, with the toolchain names they belong to.
 const VARIABLES: &[(&str, &str)] = &[
     ("rust", "RUSTUP_DIST_SERVER"),
     ("rust", "RUSTUP_UPDATE_ROOT"),
@@ -31,7 +31,7 @@ const VARIABLES: &[(&str, &str)] = &[
     ("node", "npm_config_registry"),
 ];
 
-/// Passes on what the host says about mirrors.
+/// Passes on the host's registry and mirror settings.
 pub(super) fn forward_registries(plan: &mut ToolchainPlan<'_>) {
     for (word, variable) in VARIABLES {
         if let Some(value) = plan.host.text_var(variable).filter(|_| plan.wants(&[word])) {
@@ -48,8 +48,8 @@ pub(super) fn forward_registries(plan: &mut ToolchainPlan<'_>) {
     if plan.wants(&["python"]) && plan.host.text_var("PIP_INDEX_URL").is_none() {
         let mut files = vec![home.join(".config/pip/pip.conf"), home.join(".pip/pip.conf")];
         files.extend(plan.host.dir_var("PIP_CONFIG_FILE"));
-        let said = files.iter().find_map(|file| Some((file, ini_setting(file, "global", "index-url")?)));
-        if let Some((file, value)) = said {
+        let configured = files.iter().find_map(|file| Some((file, ini_setting(file, "global", "index-url")?)));
+        if let Some((file, value)) = configured {
             forward_variable(plan, "PIP_INDEX_URL", &value, &file.display().to_string());
         }
     }
@@ -67,7 +67,7 @@ fn forward_variable(plan: &mut ToolchainPlan<'_>, variable: &str, value: &str, w
         plan.note(&format!("`{variable}` is `{value}`, as in {whence}: the sandbox must be allowed to reach it"));
         plan.set_env(variable, value);
     } else {
-        plan.note(&format!("`{variable}` is not taken over from {whence}: it is more than a plain address"));
+        plan.note(&format!("`{variable}` is not passed on from {whence}: it is more than a plain address"));
     }
 }
 
@@ -131,9 +131,9 @@ fn cargo_config(text: &str) -> (String, Vec<String>) {
     (out, left_out)
 }
 
-/// Returns the settings of a TOML file whose value is one plain string; the rest is passed over.
+/// Returns the settings of a TOML file whose value is one plain string; the rest is skipped.
 pub(super) fn toml_settings(text: &str) -> Vec<TomlSetting> {
-    // Inside a text of many lines anything may look like a setting.
+    // Inside a multi-line string anything may look like a setting.
     if text.contains("\"\"\"") || text.contains("'''") {
         return Vec::new();
     }
@@ -186,7 +186,7 @@ fn is_blank(rest: &str) -> bool {
     rest.trim_start().is_empty() || rest.trim_start().starts_with('#')
 }
 
-/// Returns a setting of an INI-like file, as pip and npm write them.
+/// Returns a setting of an INI-like file, as written by pip and npm.
 fn ini_setting(file: &Path, section: &str, key: &str) -> Option<String> {
     let text = fs_probe::text(file)?;
     let mut here = "";
@@ -207,7 +207,7 @@ fn is_bare_key(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
 
-/// Says whether this is an address and nothing else.
+/// Returns whether this is an address and nothing else.
 fn is_plain_address(text: &str) -> bool {
     let text = text.strip_prefix("sparse+").unwrap_or(text);
     let Some(rest) = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")) else { return false };
@@ -217,7 +217,7 @@ fn is_plain_address(text: &str) -> bool {
     host && rest.chars().all(allowed) && !parts.any(looks_random) && Redactor::new([]).find(text).is_empty()
 }
 
-/// Some registries take their token as a part of the path.
+/// Returns whether a part of a path looks like a token: some registries take their token in the path.
 fn looks_random(part: &str) -> bool {
     let digits = part.chars().filter(char::is_ascii_digit).count();
     let letters = part.chars().filter(char::is_ascii_alphabetic).count();
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_plain_addresses_pass() {
+    fn only_plain_addresses_are_passed_on() {
         let check = |text: &str, want: bool| assert_eq!(is_plain_address(text), want, "{text}");
         check("https://registry.npmmirror.com", true);
         check("https://mirrors.example.org/crates.io-index", true);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn simple_toml_is_read_and_the_rest_passed_over() {
+    fn simple_toml_is_read_and_the_rest_is_skipped() {
         let check = |text: &str, want: &[(&str, &str, &str)]| {
             let got: Vec<_> =
                 toml_settings(text).into_iter().map(|pair| (pair.table.join("/"), pair.key, pair.value)).collect();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn of_cargos_config_only_registries_stay() {
+    fn only_the_registries_of_a_cargo_config_are_kept() {
         let (text, left_out) = cargo_config(
             "[source.crates-io]\nreplace-with = \"mirror\"\n\
              [source.mirror]\nregistry = \"sparse+https://mirror.example.org/\"\n\
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_config_holds_only_plain_settings_come_out() {
+    fn an_arbitrary_config_yields_only_plain_settings() {
         let pieces = [
             "[source.a]\n",
             "[registries.b]\n",

@@ -1,9 +1,9 @@
-//! rustup and cargo.
+//! Shows rustup and cargo.
 //!
-//! `~/.cargo/bin` is shown where it is. The toolchains are shown in the sandbox's own `~/.rustup`, one by one: they can
-//! be moved, rustup wants to write beside them, and a toolchain that the workspace asks for can be installed there.
-//! `settings.toml` is written anew, because the host's lists the user's projects. `CARGO_HOME` inside is the
-//! sandbox's own; `config.toml` and `credentials.toml` of the host stay outside (see [`super::registries`]).
+//! `~/.cargo/bin` is shown at its own path. The toolchains are shown one by one in the sandbox's own `~/.rustup`:
+//! they can be moved, rustup needs to write next to them, and a toolchain that the workspace requires can be
+//! installed there. `settings.toml` is rewritten, because the host's lists the user's projects. `CARGO_HOME` inside
+//! is the sandbox's own; the host's `config.toml` and `credentials.toml` stay outside (see [`super::registries`]).
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub(super) fn claim(plan: &mut ToolchainPlan<'_>, entry: &PathEntry) -> Director
     DirectoryClaim::NotMine
 }
 
-/// Shows the toolchains if one of the directories on the `PATH` has rustup, the system's or the user's.
+/// Shows the toolchains if a directory on the `PATH` contains rustup, the system's or the user's.
 pub(super) fn bind_toolchains(plan: &mut ToolchainPlan<'_>) {
     if !plan.wants(NAMES) || !plan.paths().iter().any(|dir| dir.join("rustup").exists()) {
         return;
@@ -54,7 +54,7 @@ pub(super) fn bind_toolchains(plan: &mut ToolchainPlan<'_>) {
     }
     let settings = toml_settings(&fs_probe::text(&root.join("settings.toml")).unwrap_or_default());
     let default = settings.into_iter().find(|pair| pair.table.is_empty() && pair.key == "default_toolchain");
-    // `stable` means `stable` for the host's own kind of machine.
+    // `stable` means `stable` for the host's target triple.
     let default = default.and_then(|pair| {
         let full = |name: &&String| **name == pair.value || name.starts_with(&format!("{}-", pair.value));
         shown.iter().find(full).cloned()

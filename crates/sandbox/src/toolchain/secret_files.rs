@@ -1,8 +1,8 @@
-//! What looks like a secret by its name, and a bounded walk that finds it below a directory.
+//! Recognises secrets by file name, and finds them below a directory with a bounded walk.
 //!
-//! Names, because contents would have to be understood; the exception is a private key, which says what it is. A file
-//! that was taken for a secret by mistake is empty inside, which a toolchain's own code would not survive: names that
-//! are usual for code are therefore left alone.
+//! It checks names, because contents would have to be interpreted; the exception is a private key, which is easy to
+//! recognise. A file mistaken for a secret is empty in the sandbox, which would break a toolchain if it is code:
+//! names that are common for code are therefore not treated as secrets.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -13,7 +13,7 @@ use super::setup::{BindMask, MaskKind};
 
 /// How many levels below a bind are searched for secrets.
 pub const MASK_DEPTH: usize = 3;
-/// Most names looked at below one bind.
+/// The most names scanned below one bind.
 const MAX_SCANNED: usize = 200_000;
 
 const SECRET_FILES: &[&str] = &[
@@ -43,7 +43,7 @@ const SECRET_FILES: &[&str] = &[
     "_netrc",
     "application_default_credentials.json",
     "auth.json",
-    // The addresses of fetched repositories, with what was in them.
+    // The URLs of fetched repositories, with any credentials in them.
     "fetch_head",
     "gradle.properties",
     "id_dsa",
@@ -80,7 +80,7 @@ const SECRET_DIRECTORIES: &[&str] = &[
     ".codex",
     ".config",
     ".docker",
-    // History keeps what was once committed, and the configuration the addresses with their tokens.
+    // The history keeps everything that was ever committed, and the configuration keeps URLs with their tokens.
     ".git",
     ".gnupg",
     ".kube",
@@ -89,7 +89,7 @@ const SECRET_DIRECTORIES: &[&str] = &[
     "keyrings",
 ];
 
-/// Names that say nothing by themselves, and the folders in which they hold tokens and passwords.
+/// Names that are unremarkable by themselves, and the folders in which they hold tokens and passwords.
 const SECRET_FILES_BY_FOLDER: &[(&str, &[&str])] = &[
     ("bundle", &["config"]),
     ("cabal", &["config"]),
@@ -100,7 +100,7 @@ const SECRET_FILES_BY_FOLDER: &[(&str, &[&str])] = &[
     ("stack", &["config.yaml"]),
 ];
 
-/// Says whether a file of this name is taken for a secret.
+/// Returns whether a file of this name is treated as a secret.
 pub(super) fn is_secret_file(name: &OsStr) -> bool {
     let name = name.to_string_lossy().to_lowercase();
     let name = name.as_str();
@@ -113,7 +113,7 @@ pub(super) fn is_secret_directory(name: &OsStr) -> bool {
     SECRET_DIRECTORIES.contains(&name.as_str())
 }
 
-/// Says whether a file is a secret because of where it lies.
+/// Returns whether a file is a secret because of the folder it is in.
 fn is_secret_in_folder(dir: &Path, name: &OsStr) -> bool {
     let Some(folder) = dir.file_name().map(|folder| folder.to_string_lossy().to_lowercase()) else { return false };
     let name = name.to_string_lossy().to_lowercase();
@@ -131,15 +131,15 @@ fn is_dot_env(name: &str) -> bool {
     rest.is_empty() || (rest.starts_with('.') && ![".example", ".sample", ".template"].contains(&rest))
 }
 
-/// Says whether a `.pem` or `.key` file holds more than certificates.
+/// Returns whether a `.pem` or `.key` file holds more than certificates.
 fn is_private_key(path: &Path) -> bool {
     let key =
         path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("pem") || ending.eq_ignore_ascii_case("key"));
-    // One that cannot be read cannot be cleared either.
+    // A file that cannot be read might be a key.
     key && fs_probe::text(path).is_none_or(|text| text.contains("PRIVATE KEY"))
 }
 
-/// Says whether secrets lie directly in a directory: a loose one of that kind is not shown at all.
+/// Returns whether a directory directly contains secrets; an unclaimed directory that does is not shown at all.
 pub(super) fn has_secrets(dir: &Path) -> bool {
     let (mut masks, mut deeper) = (Vec::new(), Vec::new());
     scan_dir(dir, Path::new(""), &mut masks, &mut deeper);
@@ -147,9 +147,9 @@ pub(super) fn has_secrets(dir: &Path) -> bool {
     masks.iter().any(|mask| mask.below != Path::new(".git"))
 }
 
-/// Returns what must be covered below a directory, sorted, and whether all that should be looked at was looked at.
+/// Returns what must be masked below a directory, sorted, and whether the scan was complete.
 ///
-/// Links are not followed: what they lead to is either below a bind and found there, or not in the sandbox.
+/// Links are not followed: their target is either below a bind and found there, or not in the sandbox.
 pub(super) fn masks(dir: &Path) -> (Vec<BindMask>, bool) {
     let mut masks = Vec::new();
     let mut complete = true;
@@ -179,7 +179,7 @@ fn scan_dir(dir: &Path, below: &Path, masks: &mut Vec<BindMask>, deeper: &mut Ve
     for (name, kind) in names {
         let here = below.join(&name);
         let masked = match kind {
-            // A link may lead to the real secret next to it; covering a link is not possible, its end is covered.
+            // A link may point to the real secret next to it; a link cannot be masked, but its target is.
             HostFileKind::Link => continue,
             HostFileKind::Special => Some(MaskKind::File),
             HostFileKind::Directory if is_secret_directory(&name) => Some(MaskKind::Directory),
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_secrets() {
+    fn secrets_are_recognised_by_name() {
         let check = |name: &str, want: bool| assert_eq!(is_secret_file(OsStr::new(name)), want, "{name}");
         for name in [".npmrc", ".NPMRC", "credentials", "credentials.toml", ".credentials.json", ".env", ".env.local"] {
             check(name, true);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_walk_finds_secrets_doors_and_keys_and_leaves_certificates() {
+    fn the_walk_finds_secrets_sockets_and_keys_but_not_certificates() {
         let dir = tempfile::tempdir().expect("a directory");
         let root = dir.path();
         for (name, content) in [

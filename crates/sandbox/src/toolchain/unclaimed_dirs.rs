@@ -1,5 +1,5 @@
-//! Directories on the `PATH` that no known toolchain owns: shown alone, if they are the user's or below `/opt` and hold
-//! nothing that looks like a secret.
+//! Shows directories on the `PATH` that belong to no known toolchain: each on its own, if it is the user's or below
+//! `/opt` and contains nothing that looks like a secret.
 
 use super::plan::{PathEntry, ToolchainPlan};
 use super::secret_files;
@@ -11,13 +11,13 @@ pub(super) fn show(plan: &mut ToolchainPlan<'_>, entry: &PathEntry) {
     if !below_opt && !plan.home.contains(&entry.real) {
         let name = named.display();
         return plan.note(&format!(
-            "`{name}` of the PATH is not shown: it is no system folder; `sandbox.toolchains` may name it"
+            "`{name}` of the PATH is not shown: it is not a system folder; `sandbox.toolchains` can name it"
         ));
     }
     if secret_files::has_secrets(&entry.real) {
-        return plan.note(&format!("`{}` of the PATH is not shown: credentials lie in it", named.display()));
+        return plan.note(&format!("`{}` of the PATH is not shown: it contains credentials", named.display()));
     }
-    // `/opt/x/bin` is of no use without `/opt/x`, which is there for nothing else.
+    // `/opt/x/bin` is useless without `/opt/x`, which exists for nothing else.
     let prefix = entry.real.parent().filter(|prefix| {
         let bin = entry.real.file_name().is_some_and(|name| name == "bin" || name == "sbin");
         below_opt && bin && *prefix != opt
@@ -31,7 +31,7 @@ pub(super) fn show(plan: &mut ToolchainPlan<'_>, entry: &PathEntry) {
     let more = own_prefix.filter(|prefix| prefix.join("lib").is_dir() || prefix.join("libexec").is_dir());
     if let Some(more) = more.filter(|_| prefix.is_none() && named.ends_with("bin")) {
         plan.note(&format!(
-            "only `{}` is shown; if its programs need more, `sandbox.toolchains` may name `{}`",
+            "only `{}` is shown; if its programs need more, `sandbox.toolchains` can name `{}`",
             named.display(),
             more.display()
         ));

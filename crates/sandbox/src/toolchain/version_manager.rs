@@ -1,7 +1,7 @@
-//! Version managers of one language that put shims on the `PATH`: pyenv, rbenv, nodenv, goenv.
+//! Handles version managers of one language that put shims on the `PATH`: pyenv, rbenv, nodenv, goenv.
 //!
-//! A shim is a script that asks the manager, which wants to write in its own folder. So the shims are replaced by the
-//! versions that hold outside any project; a `.python-version` in the workspace is not heard.
+//! A shim is a script that runs the manager, which needs to write to its own folder. So the shims are replaced by the
+//! versions that apply outside any project; a `.python-version` in the workspace is ignored.
 
 use std::path::{Path, PathBuf};
 
@@ -65,10 +65,10 @@ fn show(plan: &mut ToolchainPlan<'_>, manager: &VersionManager, root: &Path, ver
 
 fn replace_shims(plan: &mut ToolchainPlan<'_>, manager: &VersionManager, root: &Path) {
     let versions = root.join("versions");
-    let said = plan.host.text_var(manager.version).or_else(|| fs_probe::text(&root.join("version")));
-    let said = said.unwrap_or_else(|| "system".to_owned());
+    let configured = plan.host.text_var(manager.version).or_else(|| fs_probe::text(&root.join("version")));
+    let configured = configured.unwrap_or_else(|| "system".to_owned());
     let mut shown = Vec::new();
-    for meant in said.split([':', ' ', '\n', '\t', '\r']).filter(|word| !word.is_empty() && *word != "system") {
+    for meant in configured.split([':', ' ', '\n', '\t', '\r']).filter(|word| !word.is_empty() && *word != "system") {
         let Some(version) = fs_probe::matching_version(&versions, meant) else {
             plan.note(&format!("{} names version `{meant}`, which is not installed", manager.name));
             continue;

@@ -1,4 +1,5 @@
-//! A suite that cannot fail proves nothing: here it meets backends that are broken in one way each.
+//! Tests the conformance suite itself with backends that are broken in one way each: a suite that cannot fail proves
+//! nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,7 +69,7 @@ impl Backend for BrokenBackend {
     }
 }
 
-/// Collects everything and passes it on when the command has ended.
+/// Collects all output and forwards it when the command has ended.
 #[derive(Default)]
 struct LateOutputSink(Vec<(OutputStream, Vec<u8>)>);
 
@@ -99,7 +100,7 @@ impl Sandbox for BrokenSandbox {
     async fn exec(&self, exec: &ExecRequest, sink: &mut dyn OutputSink) -> Result<ExecExit, Error> {
         match self.fault {
             BackendFault::TimeoutDoesNotKill if exec.timeout < Duration::from_secs(5) => {
-                // Told as a timeout, while the command goes on in the background.
+                // Reported as a timeout, while the command continues in the background.
                 let line = format!("({}) > /dev/null 2>&1 &", exec.argv.last().unwrap());
                 self.inner
                     .exec(&ExecRequest { argv: ExecRequest::shell(&line, exec.timeout).argv, ..exec.clone() }, sink)
@@ -128,7 +129,8 @@ impl Sandbox for BrokenSandbox {
 
     async fn write(&self, path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), Error> {
         let there = self.workspace().join(path);
-        // Only a plain file of the workspace: this fault must not write anywhere else on the machine that runs the test.
+        // Only a plain file of the workspace: this fault must not write anywhere else on the machine that runs the
+        // test.
         let real = std::fs::canonicalize(&there).unwrap_or_default();
         let plain = real == there && real.starts_with(self.workspace()) && real.is_file();
         if self.fault == BackendFault::WriteInPlace && plain && mode.is_none() {
@@ -180,7 +182,7 @@ async fn check(fault: BackendFault, want: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let broken = BrokenBackend { inner: LocalBackend::new(folder.path().to_owned()), fault };
     let results = conformance::suite(&broken).await;
-    // What a broken backend leaves may be locked, which is more than the temporary folder can remove by itself.
+    // A broken backend may leave locked directories, which the temporary folder cannot remove by itself.
     ralph_sandbox::files::remove_tree(folder.path()).unwrap();
     let missed: Vec<_> = results.iter().filter(|case| case.outcome != ConformanceOutcome::Passed).collect();
     let failed = missed.iter().filter(|case| matches!(case.outcome, ConformanceOutcome::Failed(_)));
@@ -188,7 +190,7 @@ async fn check(fault: BackendFault, want: &[&str]) {
     assert_eq!(missed.len(), want.len(), "{fault:?}: {missed:#?}");
 }
 
-/// All at once, because each of them mostly waits.
+/// Runs all faults at once, because each of them mostly waits.
 #[tokio::test]
 async fn every_fault_is_found() {
     tokio::join!(
@@ -200,9 +202,9 @@ async fn every_fault_is_found() {
         check(
             BackendFault::TimeoutDoesNotKill,
             &[
-                "timeout: is told, in time, with the output so far",
+                "timeout: is reported in time, with the output so far",
                 "timeout: ends grandchildren",
-                "timeout: ends those that will not listen",
+                "timeout: ends processes that ignore signals",
                 "timeout: ends daemons",
             ],
         ),
@@ -210,17 +212,17 @@ async fn every_fault_is_found() {
         check(
             BackendFault::StreamsMixed,
             &[
-                "exec: error output is apart",
+                "exec: stderr is separate",
                 "exec: many at once",
-                "timeout: is told, in time, with the output so far",
-                "background: does not hold the command up",
+                "timeout: is reported in time, with the output so far",
+                "background: does not delay the end of the command",
             ],
         ),
         check(
             BackendFault::DestroyForgets,
             &[
                 "destroy: nothing is left and the name is free",
-                "destroy: locked and deep trees go too",
+                "destroy: removes locked and deep trees",
                 "end: nothing of the suite is left",
             ],
         ),

@@ -1,4 +1,4 @@
-//! The embedded backend against the contract, and what is its alone.
+//! Tests the embedded backend with the conformance suite, and what only this backend guarantees.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,16 +28,16 @@ pub(crate) async fn sh(backend: &EmbeddedBackend, name: &str, line: &str) -> Str
 }
 
 #[tokio::test]
-async fn who_and_where() {
+async fn commands_run_as_the_agent() {
     let dir = tempfile::tempdir().expect("a folder");
     let backend = EmbeddedBackend::new(options(dir.path()));
-    let told = sh(
+    let output = sh(
         &backend,
         "who",
         "id; pwd; hostname; ls -A /; cat /proc/self/status | grep -E 'Cap|NoNew|Seccomp:'; cat /proc/1/cmdline",
     )
     .await;
-    assert!(told.starts_with("uid=1000(agent) gid=1000(agent)"), "{told}");
+    assert!(output.starts_with("uid=1000(agent) gid=1000(agent)"), "{output}");
 }
 
 #[tokio::test]
@@ -51,15 +51,15 @@ async fn conforms() {
 }
 
 #[tokio::test]
-async fn layers_that_cannot_be_shown() {
+async fn invalid_host_layers_are_refused() {
     let dir = tempfile::tempdir().expect("a folder");
     let backend = EmbeddedBackend::new(options(&dir.path().join("state")));
     std::fs::write(dir.path().join("file"), "").expect("a file");
     for (n, (host, inside, want)) in [
         ("gone", "/opt/a/b", "No such file"),
-        ("file", "opt/a", "is no place for it"),
-        ("file", "/opt", "is no place for it"),
-        ("file", "/opt/../etc/passwd", "is no place for it"),
+        ("file", "opt/a", "is not a valid path for it"),
+        ("file", "/opt", "is not a valid path for it"),
+        ("file", "/opt/../etc/passwd", "is not a valid path for it"),
     ]
     .into_iter()
     .enumerate()
@@ -76,7 +76,7 @@ async fn layers_that_cannot_be_shown() {
 }
 
 #[test]
-fn a_layer_makes_another_sandbox_and_none_does_not() {
+fn host_layers_change_the_fingerprint() {
     let one = SandboxSpec { layers: vec![HostLayer { host: "/a".into(), inside: "/opt/a".into() }], ..spec("x") };
     let other = SandboxSpec { layers: vec![HostLayer { host: "/b".into(), inside: "/opt/a".into() }], ..spec("x") };
     assert_ne!(one.fingerprint(), spec("x").fingerprint());

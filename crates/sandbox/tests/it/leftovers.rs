@@ -1,4 +1,4 @@
-//! What is left on the host when sandboxes end, however they end.
+//! Tests that nothing is left on the host when sandboxes end, however they end.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,7 +34,7 @@ async fn sh(sandbox: &dyn Sandbox, line: &str) -> String {
     format!("{}{}", output.stdout_text(), output.stderr_text())
 }
 
-/// Does nothing by itself; started by the tests below it makes and ends sandboxes until it is killed.
+/// Does nothing in a normal test run; started by the tests below, it creates and destroys sandboxes until it is killed.
 #[tokio::test]
 async fn be_busy() {
     let Some(folder) = std::env::var_os(BUSY_VARIABLE) else { return };
@@ -51,7 +51,7 @@ async fn be_busy() {
     }
 }
 
-/// Returns the processes that see something of a folder mounted.
+/// Returns the processes that have a part of a folder mounted.
 fn processes_mounting(folder: &Path) -> Vec<i32> {
     let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
     let numbers = fs::read_dir("/proc").unwrap().filter_map(|e| e.unwrap().file_name().to_str()?.parse::<i32>().ok());
@@ -60,7 +60,7 @@ fn processes_mounting(folder: &Path) -> Vec<i32> {
         .collect()
 }
 
-/// Returns the control groups made by one of these processes.
+/// Returns the control groups created by one of these processes.
 fn cgroups_made_by(makers: &BTreeSet<u32>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![(PathBuf::from("/sys/fs/cgroup"), 0)];
@@ -85,7 +85,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The folder is as clean as if nothing had ever been in it.
+/// Checks that the folder is as clean as if nothing had ever been in it.
 #[track_caller]
 fn assert_clean(folder: &Path) {
     assert_eq!((names(&folder.join("boxes")), names(&folder.join("layers"))), (vec![".lock".to_owned()], vec![]));
@@ -96,7 +96,7 @@ fn assert_clean(folder: &Path) {
 async fn owners_killed_at_any_moment_leave_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut makers = BTreeSet::new();
-    // Every moment between the first and a late one, spread over all that an owner does.
+    // Kills at many different moments, spread over all that an owner does.
     for round in 0..50_u64 {
         let mut owners: Vec<Child> =
             (0..4).map(|_| spawn_test("leftovers::be_busy", BUSY_VARIABLE, dir.path())).collect();
@@ -121,7 +121,8 @@ async fn owners_killed_at_any_moment_leave_nothing() {
     assert_eq!(cgroups_made_by(&makers), Vec::<PathBuf>::new());
 }
 
-/// Does nothing by itself; started by the test below it tells whether its descriptors and processes grow in number.
+/// Does nothing in a normal test run; started by the test below, it checks that its descriptors and processes do not
+/// grow in number.
 #[tokio::test]
 async fn be_a_survivor() {
     let Some(folder) = std::env::var_os(SURVIVOR_VARIABLE) else { return };
@@ -134,7 +135,7 @@ async fn be_a_survivor() {
         sh(&*sandbox, "sleep 600 > /dev/null 2>&1 & echo").await;
         let exec = ExecRequest { terminal: Some((24, 80)), ..ExecRequest::shell("echo terminal", LONG) };
         capture(&*sandbox, &exec, 4096).await.unwrap();
-        // Given up on while it runs.
+        // Dropped while it runs.
         let never = ExecRequest::shell("sleep 600", LONG);
         let mut sink = OutputCapture::new(0);
         assert!(tokio::time::timeout(Duration::from_millis(20), sandbox.exec(&never, &mut sink)).await.is_err());
@@ -150,13 +151,13 @@ async fn be_a_survivor() {
     let children = names(Path::new("/proc"))
         .into_iter()
         .filter(|pid| stat(pid).rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)) == Some(&parent));
-    // The launcher that waits in reserve, and nobody else.
+    // Only the spare launcher.
     assert!(children.count() <= 1);
     assert_clean(&folder);
 }
 
 #[test]
-fn a_surviving_owner_does_not_grow() {
+fn long_lived_owners_leak_no_descriptors_or_processes() {
     let dir = tempfile::tempdir().unwrap();
     let out = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "leftovers::be_a_survivor", "--nocapture"])
@@ -167,7 +168,7 @@ fn a_surviving_owner_does_not_grow() {
 }
 
 #[tokio::test]
-async fn trees_made_to_stay_are_removed() {
+async fn locked_and_deep_trees_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let backend = EmbeddedBackend::new(options(dir.path()));
     let sandbox = backend.create(&spec("stay")).await.unwrap();
@@ -176,17 +177,17 @@ async fn trees_made_to_stay_are_removed() {
         printf x > \"$(printf 'new\\nline')\"; mkdir ~/ro; touch ~/ro/f; chmod 500 ~/ro; chmod 000 .";
     sh(&*sandbox, line).await;
     sandbox.snapshot().await.unwrap();
-    let told =
+    let output =
         sh(&*sandbox, "chmod 755 . locked locked/inner; rm -rf locked pipe; mkdir locked; chmod 000 locked; chmod 0 .")
             .await;
-    assert_eq!(told, "");
+    assert_eq!(output, "");
     sandbox.destroy().await.unwrap();
     backend.prune(&PruneRule::All, false).await.unwrap();
     assert_clean(dir.path());
 }
 
 #[tokio::test]
-async fn one_name_is_given_once() {
+async fn concurrent_creation_of_one_name_succeeds_once() {
     let dir = tempfile::tempdir().unwrap();
     let backends: Vec<_> = (0..2).map(|_| Arc::new(EmbeddedBackend::new(options(dir.path())))).collect();
     let mut tasks = tokio::task::JoinSet::new();
@@ -202,15 +203,15 @@ async fn one_name_is_given_once() {
 }
 
 #[tokio::test]
-async fn two_owners_of_one_sandbox() {
+async fn two_owners_share_files_and_either_can_destroy() {
     let dir = tempfile::tempdir().unwrap();
     let [first, second] = [(); 2].map(|()| EmbeddedBackend::new(options(dir.path())));
     let ours = first.create(&spec("both")).await.unwrap();
     let theirs = second.open("both").await.unwrap();
-    // A plain folder has room for two cages; they see each other's files, not each other's processes.
+    // A plain folder can have two cages; they see each other's files, not each other's processes.
     assert_eq!(sh(&*ours, "echo ours > file; sleep 60 > /dev/null 2>&1 & echo").await, "\n");
     assert_eq!(sh(&*theirs, "cat file; pgrep sleep").await, "ours\n");
-    // Destroyed by the other one while a command runs.
+    // The other owner destroys it while a command runs.
     let exec = ExecRequest::shell("touch running; sleep 60", LONG);
     let mut sink = OutputCapture::new(0);
     let end = async {
@@ -227,12 +228,12 @@ async fn two_owners_of_one_sandbox() {
 }
 
 #[tokio::test]
-async fn ending_while_commands_run() {
+async fn stop_and_snapshot_end_running_commands() {
     let dir = tempfile::tempdir().unwrap();
     let backend = EmbeddedBackend::new(options(dir.path()));
     let sandbox = backend.create(&spec("ending")).await.unwrap();
     sandbox.snapshot().await.unwrap();
-    // Over layers there is room for one cage only: what has ended must have let go of it.
+    // A layered sandbox can have one cage only: an ended cage must have released the sandbox.
     for n in 0..5 {
         let exec = ExecRequest::shell("touch running; sleep 60", LONG);
         let (mut one, mut two) = (OutputCapture::new(0), OutputCapture::new(0));
@@ -249,7 +250,7 @@ async fn ending_while_commands_run() {
         };
         let (first, second, ()) = tokio::join!(sandbox.exec(&exec, &mut one), sandbox.exec(&exec, &mut two), end);
         assert_eq!(first.unwrap().status, ExecStatus::Signal(9));
-        // It may have come late and found the next cage; then it is ended with its time, which is long.
+        // It may have started late and run in the next cage; then only its timeout ends it, which is long.
         drop(second);
     }
     sandbox.destroy().await.unwrap();
@@ -257,7 +258,7 @@ async fn ending_while_commands_run() {
     assert_clean(dir.path());
 }
 
-/// Does nothing by itself; started by the test below it owns one sandbox with a running command.
+/// Does nothing in a normal test run; started by the test below, it owns one sandbox with a running command.
 #[tokio::test]
 async fn be_an_owner() {
     let Some(folder) = std::env::var_os(OWNER_VARIABLE) else { return };
@@ -268,30 +269,30 @@ async fn be_an_owner() {
 }
 
 #[tokio::test]
-async fn a_sandbox_is_taken_over_from_a_dead_owner() {
+async fn sandboxes_of_dead_owners_can_be_used() {
     let dir = tempfile::tempdir().unwrap();
     let mut owner = spawn_test("leftovers::be_an_owner", OWNER_VARIABLE, dir.path());
     let running = dir.path().join("boxes/owned/workspace/running");
     eventually("the owner's command runs", || running.exists());
     let backend = EmbeddedBackend::new(options(dir.path()));
     let sandbox = backend.open("owned").await.unwrap();
-    // Over layers there is room for one.
+    // A layered sandbox can have one cage only.
     let busy = sandbox.list(Path::new(".")).await;
     assert!(matches!(busy, Err(Error::Busy { .. })), "{busy:?}");
     owner.kill().unwrap();
     owner.wait().unwrap();
     eventually("the cage is gone", || processes_mounting(dir.path()).is_empty());
     assert_eq!(sh(&*sandbox, "ls; pgrep sleep").await, "running\n");
-    let notes = names(&dir.path().join("boxes/owned")).into_iter().filter(|name| name.starts_with("cage-"));
-    assert_eq!(notes.count(), 1, "the dead owner's note is still there");
+    let pid_files = names(&dir.path().join("boxes/owned")).into_iter().filter(|name| name.starts_with("cage-"));
+    assert_eq!(pid_files.count(), 1, "the dead owner's file is still there");
     sandbox.destroy().await.unwrap();
     backend.prune(&PruneRule::All, false).await.unwrap();
     assert_clean(dir.path());
 }
 
-/// A snapshot that was begun and not ended, at each of the steps it takes.
+/// Interrupts a snapshot at each of its steps.
 #[tokio::test]
-async fn a_snapshot_is_brought_to_its_end() {
+async fn interrupted_snapshots_are_finished() {
     for step in 0..5 {
         let dir = tempfile::tempdir().unwrap();
         let backend = EmbeddedBackend::new(options(dir.path()));
@@ -308,7 +309,7 @@ async fn a_snapshot_is_brought_to_its_end() {
             fs::rename(folder.join("workspace"), layer.join("workspace")).unwrap();
         }
         if step > 2 {
-            // Made, but not yet given to whom it is for.
+            // Created, but not yet owned by the agent.
             fs::create_dir(folder.join("workspace")).unwrap();
         }
         if step > 3 {

@@ -1,4 +1,4 @@
-//! What a sandbox may take of the host, held by the kernel's groups where there are any, and without them.
+//! Tests the resource limits of a sandbox, with the kernel's control groups where available, and without them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,7 +41,7 @@ impl TestCage {
         self.run(&ExecRequest::shell(line, LONG)).await
     }
 
-    /// The sandbox can be used as if nothing had happened.
+    /// Checks that the sandbox can be used as if nothing had happened.
     pub(crate) async fn assert_usable(&self) {
         let output = self.sh("echo usable | cat; test ! -e /nonexistent").await;
         assert_eq!(
@@ -60,7 +60,7 @@ impl TestCage {
     }
 }
 
-/// Watches that the host answers: its own tasks, and programs it starts.
+/// Measures the latency of the host: of its own tasks, and of programs it starts.
 struct HostLatencyMonitor {
     stop: Arc<AtomicBool>,
     worst: Arc<AtomicU64>,
@@ -71,7 +71,7 @@ struct HostLatencyMonitor {
 impl HostLatencyMonitor {
     fn start() -> Self {
         let (stop, worst) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let note = |worst: &AtomicU64, began: Instant| {
+        let record = |worst: &AtomicU64, began: Instant| {
             worst.fetch_max(u64::try_from(began.elapsed().as_millis()).unwrap(), Ordering::Relaxed);
         };
         let (over, most) = (stop.clone(), worst.clone());
@@ -79,7 +79,7 @@ impl HostLatencyMonitor {
             while !over.load(Ordering::Relaxed) {
                 let began = Instant::now();
                 assert!(std::process::Command::new("true").status().unwrap().success());
-                note(&most, began);
+                record(&most, began);
                 std::thread::sleep(Duration::from_millis(50));
             }
         });
@@ -88,7 +88,7 @@ impl HostLatencyMonitor {
             loop {
                 let began = Instant::now();
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                note(&most, began);
+                record(&most, began);
             }
         });
         Self { stop, worst, thread: Some(thread), task }
@@ -103,18 +103,18 @@ impl HostLatencyMonitor {
     }
 }
 
-/// Tries something with the kernel's groups and without.
+/// Runs a test with the kernel's control groups and without.
 async fn with_and_without_cgroups(resources: SandboxLimits, work: impl AsyncFn(&TestCage)) {
     for groups in [true, false] {
-        let bench = TestCage::new(resources, groups).await;
-        if groups && !bench.groups {
-            // As without, which is tried anyway.
+        let cage = TestCage::new(resources, groups).await;
+        if groups && !cage.groups {
+            // There are no groups here, and the test without them runs anyway.
             continue;
         }
-        let heart = HostLatencyMonitor::start();
-        work(&bench).await;
-        heart.check();
-        bench.sandbox.destroy().await.unwrap();
+        let monitor = HostLatencyMonitor::start();
+        work(&cage).await;
+        monitor.check();
+        cage.sandbox.destroy().await.unwrap();
     }
 }
 
@@ -132,76 +132,76 @@ fn disk(mib: u64) -> SandboxLimits {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_bomb_is_held_and_ends_with_its_time() {
-    with_and_without_cgroups(pids(64), async |bench| {
+    with_and_without_cgroups(pids(64), async |cage| {
         let began = Instant::now();
         let line = "mkfifo p; for i in $(seq 40); do sleep 20 & done; b() { b & b & sleep 1; }; b & read x < p";
-        let output = bench.run(&ExecRequest::shell(line, Duration::from_secs(3))).await;
-        // Without groups the refusal is told to nobody, and a table that is full for moments only may go unseen.
-        let unseen = !bench.groups && output.exit.limit.is_none();
+        let output = cage.run(&ExecRequest::shell(line, Duration::from_secs(3))).await;
+        // Without groups the kernel reports no refusal, and a table that is full only briefly may go unseen.
+        let unseen = !cage.groups && output.exit.limit.is_none();
         assert!(unseen || output.exit.limit == Some(ResourceLimit::Processes), "{:?}", output.exit);
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-        // Dash gives up where it cannot fork; what is left is not ours to wait for.
-        bench.sandbox.stop().await.unwrap();
-        bench.assert_usable().await;
+        // Dash gives up if it cannot fork; the test does not wait for the processes that are left.
+        cage.sandbox.stop().await.unwrap();
+        cage.assert_usable().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_many_processes_are_told_even_when_the_command_goes_at_once() {
-    with_and_without_cgroups(pids(64), async |bench| {
-        let output = bench.sh("for i in $(seq 200); do sleep 300 & done").await;
+async fn process_limit_is_reported_even_when_the_command_ends_at_once() {
+    with_and_without_cgroups(pids(64), async |cage| {
+        let output = cage.sh("for i in $(seq 200); do sleep 300 & done").await;
         assert_eq!((output.exit.success(), output.exit.limit), (false, Some(ResourceLimit::Processes)), "{output:?}");
-        // What it left takes all the room: the next command says so, one way or the other.
-        let full = capture(&*bench.sandbox, &ExecRequest::shell("true | true", LONG), 4096).await;
+        // The processes it left fill the limit: the next command reports it in one of two ways.
+        let full = capture(&*cage.sandbox, &ExecRequest::shell("true | true", LONG), 4096).await;
         match full {
             Ok(output) => assert_eq!(output.exit.limit, Some(ResourceLimit::Processes), "{output:?}"),
             Err(Error::Spawn { source, .. }) => assert!(source.to_string().contains("stop it"), "{source}"),
             Err(error) => panic!("{error}"),
         }
-        bench.sandbox.stop().await.unwrap();
-        bench.assert_usable().await;
+        cage.sandbox.stop().await.unwrap();
+        cage.assert_usable().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_takes_all_memory_is_ended() {
-    with_and_without_cgroups(memory(256), async |bench| {
-        let output = bench.run(&ExecRequest::new(["tail", "/dev/zero"], LONG)).await;
+async fn a_process_that_exceeds_the_memory_limit_is_killed() {
+    with_and_without_cgroups(memory(256), async |cage| {
+        let output = cage.run(&ExecRequest::new(["tail", "/dev/zero"], LONG)).await;
         assert_eq!((output.exit.status, output.exit.limit), (ExecStatus::Signal(9), Some(ResourceLimit::Memory)));
-        bench.assert_usable().await;
+        cage.assert_usable().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_that_take_all_memory_together_are_ended() {
-    with_and_without_cgroups(memory(256), async |bench| {
+    with_and_without_cgroups(memory(256), async |cage| {
         let line = "for i in $(seq 30); do (head -c 20M /dev/zero; sleep 15) | tail -c 20M > /dev/null & done; wait";
-        let output = bench.run(&ExecRequest::shell(line, LONG)).await;
+        let output = cage.run(&ExecRequest::shell(line, LONG)).await;
         assert_eq!(output.exit.limit, Some(ResourceLimit::Memory), "{:?}", output.exit);
-        bench.sandbox.stop().await.unwrap();
-        bench.assert_usable().await;
+        cage.sandbox.stop().await.unwrap();
+        cage.assert_usable().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn full_directories_in_memory_leave_room_to_go_on() {
-    with_and_without_cgroups(memory(256), async |bench| {
+async fn full_directories_in_memory_leave_enough_memory() {
+    with_and_without_cgroups(memory(256), async |cage| {
         let line =
             "for at in /tmp /var/tmp /dev/shm /run/user/1000; do head -c 300M /dev/zero > $at/fill; done; echo $?";
-        let output = bench.sh(line).await;
+        let output = cage.sh(line).await;
         assert!(output.stderr_text().contains("No space left"), "{output:?}");
         assert_eq!(output.exit.limit, None, "{output:?}");
-        bench.assert_usable().await;
+        cage.assert_usable().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_without_a_process_or_a_name_counts() {
+async fn unnamed_and_shared_memory_counts() {
     let lines = [
         "import os\nf=os.memfd_create('x')\nwhile True: os.write(f, b'x'*(1<<20))",
         "import mmap\nm=mmap.mmap(-1, 2<<30)\nwhile True: m.write(b'x'*(1<<20))",
@@ -209,46 +209,46 @@ async fn memory_without_a_process_or_a_name_counts() {
          for n in range(8):\n f=os.memfd_create(str(n))\n for i in range(64): os.write(f, b'x'*(1<<20))\n\
          time.sleep(20)",
     ];
-    with_and_without_cgroups(memory(256), async |bench| {
+    with_and_without_cgroups(memory(256), async |cage| {
         if !TestCage::has_program("python3") {
             return;
         }
         for line in lines {
             let began = Instant::now();
-            let output = bench.run(&ExecRequest::new(["python3", "-c", line], LONG)).await;
+            let output = cage.run(&ExecRequest::new(["python3", "-c", line], LONG)).await;
             let got = (output.exit.status, output.exit.limit);
             assert_eq!(got, (ExecStatus::Signal(9), Some(ResourceLimit::Memory)), "{line}: {}", output.stderr_text());
             assert!(began.elapsed() < Duration::from_secs(15), "{line}: {:?}", began.elapsed());
-            bench.assert_usable().await;
+            cage.assert_usable().await;
         }
     })
     .await;
 }
 
-/// A limit that is reached while several commands run is told to all of them, as the contract says; only the one that
-/// died of it has died.
+/// A limit that is reached while several commands run is reported to all of them, as the contract says; only the
+/// command that exceeded it is killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_is_reported_to_all_running_commands() {
-    with_and_without_cgroups(memory(256), async |bench| {
+    with_and_without_cgroups(memory(256), async |cage| {
         let hog = ExecRequest::new(["tail", "/dev/zero"], LONG);
-        let (innocent, hog) = tokio::join!(bench.sh("sleep 3; echo done"), bench.run(&hog));
+        let (innocent, hog) = tokio::join!(cage.sh("sleep 3; echo done"), cage.run(&hog));
         assert_eq!((hog.exit.status, hog.exit.limit), (ExecStatus::Signal(9), Some(ResourceLimit::Memory)));
         assert_eq!(innocent.exit.limit, Some(ResourceLimit::Memory), "{innocent:?}");
-        // Without groups nobody knows whose memory it is, and all end.
-        let want = if bench.groups { ExecStatus::Code(0) } else { ExecStatus::Signal(9) };
+        // Without groups it is unknown whose memory it is, and all commands are killed.
+        let want = if cage.groups { ExecStatus::Code(0) } else { ExecStatus::Signal(9) };
         assert_eq!(innocent.exit.status, want);
-        let before = bench.sh("(sleep 1; exec tail /dev/zero) > /dev/null 2>&1 & echo left").await;
+        let before = cage.sh("(sleep 1; exec tail /dev/zero) > /dev/null 2>&1 & echo left").await;
         assert_eq!((before.stdout_text().as_str(), before.exit.limit), ("left\n", None));
-        let after = bench.sh("sleep 5; echo done").await;
+        let after = cage.sh("sleep 5; echo done").await;
         assert_eq!((after.exit.status, after.exit.limit), (want, Some(ResourceLimit::Memory)));
-        let later = bench.sh("echo later").await;
+        let later = cage.sh("echo later").await;
         assert_eq!((later.exit.status, later.exit.limit), (ExecStatus::Code(0), None));
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn disk_is_held() {
+async fn disk_usage_is_limited() {
     let lines = [
         ("one file", "head -c 200M /dev/zero > big"),
         ("many files", "for i in $(seq 40); do head -c 5M /dev/zero > f$i; done; sleep 20"),
@@ -263,21 +263,21 @@ async fn disk_is_held() {
         ),
     ];
     for (what, line) in lines {
-        with_and_without_cgroups(disk(64), async |bench| {
+        with_and_without_cgroups(disk(64), async |cage| {
             let began = Instant::now();
-            let output = bench.run(&ExecRequest::shell(line, LONG)).await;
+            let output = cage.run(&ExecRequest::shell(line, LONG)).await;
             assert_eq!(output.exit.limit, Some(ResourceLimit::Disk), "{what}: {output:?}");
             assert!(began.elapsed() < Duration::from_secs(15), "{what}: {:?}", began.elapsed());
-            // Too much is there already; it can be taken away.
-            let output = bench.sh("chmod -R u+rwx . ; rm -rf * ~/*; ls -A").await;
+            // The sandbox is over its limit; its files can still be removed.
+            let output = cage.sh("chmod -R u+rwx . ; rm -rf * ~/*; ls -A").await;
             assert_eq!((output.stdout_text().as_str(), output.exit.limit), ("", None), "{what}: {output:?}");
-            bench.assert_usable().await;
+            cage.assert_usable().await;
         })
         .await;
     }
 }
 
-/// What becomes free on the disk meanwhile is more than what the sandbox takes, and nobody may look where it writes.
+/// More space becomes free on the disk than the sandbox takes, and the directory it writes to is locked.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_others_free_hides_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -285,48 +285,48 @@ async fn what_others_free_hides_nothing() {
     let file = std::fs::File::create(&others).unwrap();
     rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 1024 * MIB).unwrap();
     drop(file);
-    let bench = TestCage::new(disk(64), true).await;
-    bench.assert_usable().await;
+    let cage = TestCage::new(disk(64), true).await;
+    cage.assert_usable().await;
     std::fs::remove_file(&others).unwrap();
-    // No file is longer than a file may be.
+    // Each file is below the limit for one file.
     let line = "mkdir locked; exec 3>locked/a 4>locked/b; chmod 0 locked; head -c 40M /dev/zero >&3; \
                 sleep 3; head -c 40M /dev/zero >&4; sleep 30";
     let began = Instant::now();
-    let output = bench.sh(line).await;
+    let output = cage.sh(line).await;
     assert_eq!(output.exit.limit, Some(ResourceLimit::Disk), "{output:?}");
-    // Ended for both, and not for the first alone.
+    // Killed because of both files, and not because of the first alone.
     assert!((3..30).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_and_holes_take_no_disk() {
-    with_and_without_cgroups(disk(64), async |bench| {
+async fn hard_links_and_sparse_files_take_no_disk() {
+    with_and_without_cgroups(disk(64), async |cage| {
         let line = "head -c 30M /dev/zero > a; for i in $(seq 20); do ln a a$i; done; \
             for i in $(seq 20); do truncate -s 60M hole$i; done; sleep 3; echo done";
-        let output = bench.sh(line).await;
+        let output = cage.sh(line).await;
         assert_eq!((output.stdout_text().as_str(), output.exit.limit), ("done\n", None), "{output:?}");
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_becomes_too_long_is_told() {
-    with_and_without_cgroups(disk(64), async |bench| {
-        let output = bench.run(&ExecRequest::new(["truncate", "-s", "1T", "long"], LONG)).await;
+async fn too_large_files_are_reported() {
+    with_and_without_cgroups(disk(64), async |cage| {
+        let output = cage.run(&ExecRequest::new(["truncate", "-s", "1T", "long"], LONG)).await;
         assert_eq!((output.exit.status, output.exit.limit), (ExecStatus::Signal(25), Some(ResourceLimit::Disk)));
-        let output = bench.sh("truncate -s 1T long; exit $?").await;
+        let output = cage.sh("truncate -s 1T long; exit $?").await;
         assert_eq!((output.exit.status, output.exit.limit), (ExecStatus::Code(153), Some(ResourceLimit::Disk)));
-        bench.assert_usable().await;
+        cage.assert_usable().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processors_are_shared() {
+async fn processor_use_is_limited() {
     let resources = SandboxLimits { cpus: Some(1000), ..SandboxLimits::default() };
-    with_and_without_cgroups(resources, async |bench| {
+    with_and_without_cgroups(resources, async |cage| {
         let line = "p=; for i in $(seq 64); do yes > /dev/null & p=\"$p $!\"; done; sleep 3; kill $p; wait; times";
-        let output = bench.run(&ExecRequest::shell(line, LONG)).await;
+        let output = cage.run(&ExecRequest::shell(line, LONG)).await;
         let text = output.stdout_text();
         let used: f64 = text.lines().last().unwrap().split(' ').map(parse_times).sum();
         let spent = output.exit.duration.as_secs_f64();
@@ -335,48 +335,48 @@ async fn processors_are_shared() {
     .await;
 }
 
-/// Reads what `times` says: `0m1.520000s`.
+/// Parses one value of `times`: `0m1.520000s`.
 fn parse_times(text: &str) -> f64 {
     let (minutes, seconds) = text.trim_end_matches('s').split_once('m').unwrap();
     minutes.parse::<f64>().unwrap() * 60.0 + seconds.parse::<f64>().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn open_files_and_sockets_end_somewhere() {
+async fn open_files_and_sockets_are_limited() {
     let lines = [
         "import os,errno\nn=0\ntry:\n while n<200000: os.open('/dev/null',0); n+=1\nexcept OSError as e: print(e.errno==errno.EMFILE)",
         "import socket,errno\nk=[]\ntry:\n while len(k)<200000: k.append(socket.socket())\nexcept OSError as e: print(e.errno==errno.EMFILE)",
     ];
-    with_and_without_cgroups(memory(1024), async |bench| {
+    with_and_without_cgroups(memory(1024), async |cage| {
         if !TestCage::has_program("python3") {
             return;
         }
         for line in lines {
-            let output = bench.run(&ExecRequest::new(["python3", "-c", line], LONG)).await;
+            let output = cage.run(&ExecRequest::new(["python3", "-c", line], LONG)).await;
             assert_eq!(output.stdout_text(), "True\n", "{output:?}");
         }
-        bench.assert_usable().await;
+        cage.assert_usable().await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn zombies_are_reaped() {
-    with_and_without_cgroups(pids(1000), async |bench| {
+    with_and_without_cgroups(pids(1000), async |cage| {
         let line = "i=0; while [ $i -lt 2000 ]; do (true &); i=$((i+1)); done; \
             for i in $(seq 100); do set -- $(grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null); \
             [ $# = 0 ] && break; sleep 0.1; done; echo $#; ls -d /proc/[0-9]* | wc -l";
-        let output = bench.sh(line).await;
+        let output = cage.sh(line).await;
         let text = output.stdout_text();
         let mut lines = text.lines();
         assert_eq!((lines.next(), output.exit.limit), (Some("0"), None), "{output:?}");
         let processes: u32 = lines.next().unwrap().trim().parse().unwrap();
         assert!(processes <= 6, "{text}");
-        // The same with the keepers gone: those they left are buried by process 1.
+        // The same after the command supervisors have ended: process 1 reaps the processes they left.
         for _ in 0..20 {
-            bench.sh("(sleep 0.2 &); (sleep 0.2 &)").await;
+            cage.sh("(sleep 0.2 &); (sleep 0.2 &)").await;
         }
-        let output = bench.sh("sleep 1; ls -d /proc/[0-9]* | wc -l").await;
+        let output = cage.sh("sleep 1; ls -d /proc/[0-9]* | wc -l").await;
         assert!(output.stdout_text().trim().parse::<u32>().unwrap() <= 6, "{output:?}");
     })
     .await;
@@ -384,36 +384,36 @@ async fn zombies_are_reaped() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_ignores_signals_times_out() {
-    with_and_without_cgroups(SandboxLimits::default(), async |bench| {
+    with_and_without_cgroups(SandboxLimits::default(), async |cage| {
         let line = "trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' & \
             while :; do sleep 1; done";
         let began = Instant::now();
-        let output = bench.run(&ExecRequest::shell(line, Duration::from_secs(1))).await;
+        let output = cage.run(&ExecRequest::shell(line, Duration::from_secs(1))).await;
         assert_eq!(output.exit.status, ExecStatus::TimedOut);
         assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
-        let left = bench.sh("ls -d /proc/[0-9]* | wc -l").await;
+        let left = cage.sh("ls -d /proc/[0-9]* | wc -l").await;
         assert!(left.stdout_text().trim().parse::<u32>().unwrap() <= 6, "{left:?}");
     })
     .await;
 }
 
-/// A keeper is a process of the agent's, who can stop it: that must buy no time.
+/// A command supervisor is a process that the agent can stop: that must not let a command outlive its timeout.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_supervisor_keeps_nothing_alive() {
-    with_and_without_cgroups(SandboxLimits::default(), async |bench| {
+    with_and_without_cgroups(SandboxLimits::default(), async |cage| {
         let line = "kill -STOP $PPID; echo $$ > pid; exec sleep 120";
         let began = Instant::now();
-        let output = bench.run(&ExecRequest::shell(line, Duration::from_secs(1))).await;
+        let output = cage.run(&ExecRequest::shell(line, Duration::from_secs(1))).await;
         assert_eq!(output.exit.status, ExecStatus::TimedOut);
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-        // The same when the caller loses interest.
+        // The same when the caller drops the command.
         let exec = ExecRequest::shell("kill -STOP $PPID; touch here; exec sleep 120", LONG);
         let mut sink = OutputCapture::new(0);
-        let dropped = tokio::time::timeout(Duration::from_secs(2), bench.sandbox.exec(&exec, &mut sink)).await;
+        let dropped = tokio::time::timeout(Duration::from_secs(2), cage.sandbox.exec(&exec, &mut sink)).await;
         assert!(dropped.is_err());
         let until = Instant::now() + Duration::from_secs(20);
         loop {
-            let left = bench.sh("ls -d /proc/[0-9]* | wc -l").await;
+            let left = cage.sh("ls -d /proc/[0-9]* | wc -l").await;
             if left.stdout_text().trim().parse::<u32>().is_ok_and(|count| count <= 6) {
                 break;
             }
@@ -434,17 +434,18 @@ impl OutputSink for FloodByteCounter {
     }
 }
 
-/// Does nothing by itself; started by the test below it lets two gibibytes pass and tells what that took.
+/// Does nothing in a normal test run; started by the test below, it reads two gibibytes of output and checks its
+/// memory.
 #[tokio::test]
 async fn be_flooded() {
     if std::env::var_os(FLOOD_VARIABLE).is_none() {
         return;
     }
-    let bench = TestCage::new(SandboxLimits::default(), true).await;
+    let cage = TestCage::new(SandboxLimits::default(), true).await;
     let mut count = FloodByteCounter::default();
-    let exit = bench.sandbox.exec(&ExecRequest::shell("head -c 2G /dev/zero", LONG), &mut count).await.unwrap();
+    let exit = cage.sandbox.exec(&ExecRequest::shell("head -c 2G /dev/zero", LONG), &mut count).await.unwrap();
     assert_eq!((exit.status, count.0), (ExecStatus::Code(0), 2 << 30));
-    bench.sandbox.destroy().await.unwrap();
+    cage.sandbox.destroy().await.unwrap();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
@@ -452,7 +453,7 @@ async fn be_flooded() {
 }
 
 #[test]
-fn a_flood_of_output_takes_no_memory() {
+fn large_output_takes_no_memory() {
     let flooded = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "limits::be_flooded", "--nocapture"])
         .env(FLOOD_VARIABLE, "1")

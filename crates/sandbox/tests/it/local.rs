@@ -1,4 +1,4 @@
-//! The `local` backend: the shared suite, and what only it promises.
+//! Tests the `local` backend with the conformance suite, and what only this backend guarantees.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,7 +44,7 @@ async fn conforms() {
 }
 
 #[tokio::test]
-async fn says_that_it_isolates_nothing() {
+async fn reports_no_isolation() {
     let local = LocalBackend::new("/nowhere".into());
     assert_eq!(local.capabilities().isolation, IsolationLevel::None);
     assert_eq!(local.list().await.unwrap(), []);
@@ -53,7 +53,7 @@ async fn says_that_it_isolates_nothing() {
 }
 
 #[tokio::test]
-async fn the_environment_is_ours_alone() {
+async fn environment_holds_only_the_fixed_variables() {
     let folder = tempfile::tempdir().unwrap();
     let local = LocalBackend::new(folder.path().to_owned());
     let sandbox = local.create(&spec("env")).await.unwrap();
@@ -83,7 +83,7 @@ async fn the_environment_is_ours_alone() {
 }
 
 #[tokio::test]
-async fn a_variable_that_cannot_be_is_refused() {
+async fn invalid_variable_names_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut spec = spec("odd");
     spec.env.insert("A=B".to_owned(), String::new());
@@ -92,7 +92,7 @@ async fn a_variable_that_cannot_be_is_refused() {
 }
 
 #[tokio::test]
-async fn only_whole_sandboxes_are_listed_and_remains_go() {
+async fn only_complete_sandboxes_are_listed_and_leftovers_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     let local = LocalBackend::new(dir.to_owned());
@@ -118,7 +118,7 @@ async fn only_whole_sandboxes_are_listed_and_remains_go() {
     let pruned: Vec<_> =
         local.prune(&PruneRule::All, true).await.unwrap().into_iter().map(|p| (p.id, p.removed)).collect();
     assert_eq!(pruned, [("whole".to_owned(), false)]);
-    // The next one to start removes what is left.
+    // The next backend removes the leftovers.
     let local = LocalBackend::new(dir.to_owned());
     local.create(&spec("next")).await.unwrap();
     assert_eq!(names_in(dir), [".lock", "file", "foreign", "newer", "next", "whole"]);
@@ -127,7 +127,7 @@ async fn only_whole_sandboxes_are_listed_and_remains_go() {
 }
 
 #[tokio::test]
-async fn remains_of_somebody_at_work_stay() {
+async fn folders_of_a_running_creation_are_kept() {
     use rustix::fs::{FlockOperation, flock};
     let folder = tempfile::tempdir().unwrap();
     let local = LocalBackend::new(folder.path().to_owned());
@@ -143,7 +143,7 @@ async fn remains_of_somebody_at_work_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_two_makers_of_a_name_wins() {
+async fn concurrent_creation_of_one_name_succeeds_once() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (LocalBackend::new(folder.path().to_owned()), LocalBackend::new(folder.path().to_owned()));
     for n in 0..20 {
@@ -183,7 +183,7 @@ async fn destroy_and_drop_end_daemons() {
 
 #[tokio::test]
 #[cfg(target_os = "linux")]
-async fn same_names_in_two_folders_do_not_meet() {
+async fn same_names_in_two_folders_are_independent() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (one, two) = (LocalBackend::new(one.path().to_owned()), LocalBackend::new(two.path().to_owned()));
     let (a, b) = (one.create(&spec("same")).await.unwrap(), two.create(&spec("same")).await.unwrap());

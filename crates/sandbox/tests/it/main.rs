@@ -1,8 +1,8 @@
-//! What the crate promises, tried from outside.
+//! Tests the crate's guarantees from outside.
 
-#![expect(clippy::print_stderr, reason = "what was skipped is said")]
+#![expect(clippy::print_stderr, reason = "skipped tests are reported")]
 #![expect(clippy::disallowed_methods, reason = "tests read the environment they are started in")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has to stop")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue has to stop")]
 
 mod broken_backends;
 #[cfg(target_os = "linux")]
@@ -27,7 +27,7 @@ mod unprivileged;
 
 use std::time::{Duration, Instant};
 
-/// Waits until something holds, and says so when it never does.
+/// Waits until a condition holds, and fails with its description if it never does.
 #[track_caller]
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
@@ -37,7 +37,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Returns whether a process lives; one that only waits to be reaped does not.
+/// Returns whether a process is alive; one that only waits to be reaped is not.
 #[cfg(target_os = "linux")]
 fn is_alive(pid: i32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };

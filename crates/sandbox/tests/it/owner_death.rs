@@ -1,6 +1,6 @@
-//! What happens to the commands when the process that started them is killed.
+//! Tests what happens to commands when the process that started them is killed.
 //!
-//! The owner is this very test program, started again with a variable that turns one of its tests into an owner.
+//! The owner is this test program, started again with a variable that turns one of its tests into an owner.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::{eventually, is_alive};
 const FOLDER_VARIABLE: &str = "RALPH_TEST_OWNER_FOLDER";
 const NAME: &str = "owned";
 
-/// Does nothing by itself; started by the tests below it runs a command until it is killed.
+/// Does nothing in a normal test run; started by the tests below, it runs a command until it is killed.
 #[tokio::test]
 async fn be_an_owner() {
     let Some(folder) = std::env::var_os(FOLDER_VARIABLE) else { return };
@@ -41,7 +41,7 @@ impl TestOwner {
         Self(owner.unwrap())
     }
 
-    /// Returns the processes an owner has started in its folder, once all of them run.
+    /// Returns the processes that an owner has started in its folder, once all of them run.
     fn processes(folder: &Path) -> Vec<i32> {
         let read = |name: &str| {
             let file = folder.join(NAME).join("workspace").join(name);
@@ -75,7 +75,7 @@ impl TestOwner {
 
 impl Drop for TestOwner {
     fn drop(&mut self) {
-        // Both fail when the test has killed it, as it should.
+        // Both fail if the test has killed it, as it should.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -93,7 +93,7 @@ fn commands_die_with_their_owner() {
 }
 
 #[tokio::test]
-async fn open_ends_what_a_dead_owner_and_its_watchdog_left() {
+async fn open_ends_the_processes_of_a_dead_owner_and_watchdog() {
     let folder = tempfile::tempdir().unwrap();
     let mut owner = TestOwner::start(folder.path());
     let pids = TestOwner::processes(folder.path());
@@ -104,7 +104,7 @@ async fn open_ends_what_a_dead_owner_and_its_watchdog_left() {
     kill_process(watchdog, Signal::KILL).unwrap();
     eventually("the watchdog dies", || !is_alive(watchdog.as_raw_nonzero().get()));
     owner.kill();
-    assert!(pids.iter().all(|pid| is_alive(*pid)), "somebody else ended them: {pids:?}");
+    assert!(pids.iter().all(|pid| is_alive(*pid)), "they ended before `open`: {pids:?}");
     local.open(NAME).await.unwrap();
     assert!(!pids.iter().any(|pid| is_alive(*pid)), "{pids:?}");
 }

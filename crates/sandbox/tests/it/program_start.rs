@@ -1,4 +1,4 @@
-//! Which programs are found and started, with which words.
+//! Tests which programs are found and started, and with which arguments.
 
 use std::time::Duration;
 
@@ -9,50 +9,50 @@ use crate::limits::TestCage;
 const LONG: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn long_words() {
-    let bench = TestCage::new(SandboxLimits::default(), true).await;
-    // The kernel takes words of up to 128 KiB, the zero at the end among them.
+async fn long_and_many_arguments_are_passed() {
+    let cage = TestCage::new(SandboxLimits::default(), true).await;
+    // The kernel accepts arguments of up to 128 KiB, including the NUL at the end.
     let word = "x".repeat((128 << 10) - 1);
-    let output = bench.run(&ExecRequest::new(["sh", "-c", "printf %s \"$1\" | wc -c", "sh", &word], LONG)).await;
+    let output = cage.run(&ExecRequest::new(["sh", "-c", "printf %s \"$1\" | wc -c", "sh", &word], LONG)).await;
     assert_eq!(output.stdout_text().trim(), word.len().to_string());
-    let refused = capture(&*bench.sandbox, &ExecRequest::new(["true", &format!("{word}x")], LONG), 10).await;
+    let refused = capture(&*cage.sandbox, &ExecRequest::new(["true", &format!("{word}x")], LONG), 10).await;
     let Err(Error::Spawn { source, .. }) = refused else { panic!("{refused:?}") };
     assert_eq!(source.kind(), std::io::ErrorKind::ArgumentListTooLong);
     let many = ["sh", "-c", "echo $#", "sh"].map(ToOwned::to_owned).into_iter();
-    let output = bench.run(&ExecRequest::new(many.chain((0..5000).map(|n| n.to_string())), LONG)).await;
+    let output = cage.run(&ExecRequest::new(many.chain((0..5000).map(|n| n.to_string())), LONG)).await;
     assert_eq!(output.stdout_text(), "5000\n");
     let mut exec = ExecRequest::shell("env | wc -c", LONG);
     for n in 0..16 {
         exec = exec.env(&format!("V{n}"), &"y".repeat(64 << 10));
     }
-    let output = bench.run(&exec).await;
+    let output = cage.run(&exec).await;
     assert!(output.stdout_text().trim().parse::<u64>().unwrap() > 1 << 20, "{output:?}");
 }
 
 #[tokio::test]
-async fn what_cannot_be_started_is_no_exit() {
-    let bench = TestCage::new(SandboxLimits::default(), true).await;
+async fn programs_that_cannot_start_are_errors_not_exits() {
+    let cage = TestCage::new(SandboxLimits::default(), true).await;
     let made = "printf '#!/no/such/shell\\n' > lost; printf 'echo x\\n' > bare; printf '#!/bin/sh\\necho here\\n' > my-tool; \
         chmod +x lost bare my-tool; mkdir -p one two; cp my-tool one/tool; printf x > two/tool; printf '#!/bin/sh\\necho own\\n' > one/ls; \
         chmod +x one/ls; ln -s one link; mkdir one/in";
-    assert_eq!(bench.sh(made).await.exit.status, ExecStatus::Code(0));
+    assert_eq!(cage.sh(made).await.exit.status, ExecStatus::Code(0));
     for program in ["./lost", "./bare", "lost", "./one", "link/none"] {
-        let got = capture(&*bench.sandbox, &ExecRequest::new([program], LONG), 10).await;
+        let got = capture(&*cage.sandbox, &ExecRequest::new([program], LONG), 10).await;
         assert!(matches!(got, Err(Error::Spawn { .. })), "{program}: {got:?}");
     }
     let run = async |program: &str, path: &str| {
-        bench.run(&ExecRequest::new([program], LONG).env("PATH", path)).await.stdout_text()
+        cage.run(&ExecRequest::new([program], LONG).env("PATH", path)).await.stdout_text()
     };
     assert_eq!(run("./my-tool", "/nowhere").await, "here\n");
-    // The first that can be run, past one that cannot; the current directory only where it is named.
+    // The first that can be run, skipping one that cannot; the current directory only where `PATH` names it.
     assert_eq!(run("tool", "/workspace/two:/workspace/one:/usr/bin").await, "here\n");
     assert_eq!(run("ls", "/workspace/one:/usr/bin").await, "own\n");
     assert_eq!(run("my-tool", "/usr/bin:.").await, "here\n");
-    let hidden = capture(&*bench.sandbox, &ExecRequest::new(["my-tool"], LONG), 10).await;
+    let hidden = capture(&*cage.sandbox, &ExecRequest::new(["my-tool"], LONG), 10).await;
     assert!(matches!(hidden, Err(Error::Spawn { .. })), "{hidden:?}");
-    // A place is a plain path: no part of it a link.
-    let linked = capture(&*bench.sandbox, &ExecRequest::shell("pwd", LONG).cwd("link/in"), 10).await;
+    // A working directory must be a plain path without links.
+    let linked = capture(&*cage.sandbox, &ExecRequest::shell("pwd", LONG).cwd("link/in"), 10).await;
     assert!(matches!(linked, Err(Error::Refused { .. })), "{linked:?}");
-    let plain = bench.run(&ExecRequest::shell("pwd", LONG).cwd("one/in")).await;
+    let plain = cage.run(&ExecRequest::shell("pwd", LONG).cwd("one/in")).await;
     assert_eq!(plain.stdout_text(), "/workspace/one/in\n");
 }

@@ -1,4 +1,4 @@
-//! Snapshots and forks: the same files on both sides, and nothing that passes between them.
+//! Tests snapshots and forks: both sides have the same files, and changes on one side do not reach the other.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ async fn fork(backend: &EmbeddedBackend, snapshot: &str, name: &str) -> Arc<dyn 
 }
 
 #[tokio::test]
-async fn both_sides_go_on_alone() {
+async fn a_sandbox_and_its_forks_are_independent() {
     let dir = tempfile::tempdir().unwrap();
     let backend = EmbeddedBackend::new(options(dir.path()));
     let first = backend.create(&spec("first")).await.unwrap();
@@ -47,7 +47,7 @@ async fn both_sides_go_on_alone() {
     assert_eq!(sh(&*third, "cat kept changed only; ls d").await, "1\n1\n3\nsecond\n");
     second.destroy().await.unwrap();
     assert_eq!(sh(&*third, "cat kept changed").await, "1\n1\n3\n");
-    // The first snapshot is what it was.
+    // The first snapshot is unchanged.
     let fourth = fork(&backend, &snapshot, "fourth").await;
     assert_eq!(sh(&*fourth, "cat changed deleted d/e/f; ls").await, "1\n1\n1\nchanged\nd\ndeleted\nkept\n");
     assert_eq!(backend.snapshots().await.unwrap().len(), 2);
@@ -61,7 +61,7 @@ async fn both_sides_go_on_alone() {
 }
 
 #[tokio::test]
-async fn what_files_are_survives() {
+async fn file_types_and_attributes_survive() {
     let dir = tempfile::tempdir().unwrap();
     let backend = EmbeddedBackend::new(options(dir.path()));
     let first = backend.create(&spec("first")).await.unwrap();
@@ -95,7 +95,7 @@ async fn what_files_are_survives() {
 }
 
 #[tokio::test]
-async fn layers_have_room_for_one_cage_and_an_end() {
+async fn layered_sandboxes_have_one_cage_and_a_limit_of_layers() {
     let dir = tempfile::tempdir().unwrap();
     let [one, two] = [(); 2].map(|()| EmbeddedBackend::new(options(dir.path())));
     let ours = one.create(&spec("box")).await.unwrap();
@@ -116,12 +116,12 @@ async fn layers_have_room_for_one_cage_and_an_end() {
         assert!(taken < 100);
     };
     assert!(matches!(refused, Error::Refused { .. }), "{refused}");
-    // It goes on as it was.
+    // It stays usable.
     assert_eq!(sh(&*theirs, "ls f* | wc -l; cat f1 f20").await, format!("{taken}\n1\n20\n"));
     one.prune(&PruneRule::All, false).await.unwrap();
 }
 
-/// What git remembers of its files (numbers, times) must hold on the other side, or every first `status` reads all.
+/// What git's index records of its files (inode numbers, times) must hold in a fork, or every first `status` reads all.
 #[tokio::test]
 async fn git_finds_nothing_changed() {
     if !Path::new("/usr/bin/git").exists() {
@@ -135,7 +135,7 @@ async fn git_finds_nothing_changed() {
     assert_eq!(sh(&*first, made).await, "");
     let snapshot = first.snapshot().await.unwrap();
     let second = fork(&backend, &snapshot, "second").await;
-    // Reported as it is remembered, before anything is compared by content.
+    // The index stays the same, so nothing was compared by content.
     let look = "sha256sum .git/index > /tmp/before; git diff-files; git status --short; sha256sum .git/index | cmp - /tmp/before && echo same";
     assert_eq!(sh(&*second, look).await, "same\n");
     assert_eq!(sh(&*first, look).await, "same\n");

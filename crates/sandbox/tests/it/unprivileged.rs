@@ -1,4 +1,4 @@
-//! Runs what depends on the user once more as an ordinary one, when the tests run as root.
+//! Repeats the tests that depend on the user as an ordinary user, when the tests run as root.
 
 use std::path::PathBuf;
 
@@ -20,21 +20,21 @@ fn conforms() {
 }
 
 #[test]
-fn leaves_nothing() {
+fn killed_owners_leave_nothing() {
     run_as_nobody("leftovers::owners_killed_at_any_moment_leave_nothing");
 }
 
 #[test]
-fn memory_is_held_without_a_group() {
+fn memory_is_limited_without_a_cgroup() {
     run_as_nobody("limits::many_that_take_all_memory_together_are_ended");
 }
 
 #[test]
-fn processes_are_held_without_a_group() {
+fn processes_are_limited_without_a_cgroup() {
     run_as_nobody("limits::a_fork_bomb_is_held_and_ends_with_its_time");
 }
 
 #[test]
-fn what_is_locked_is_counted() {
+fn locked_directories_are_counted() {
     run_as_nobody("limits::what_others_free_hides_nothing");
 }

@@ -1,4 +1,4 @@
-//! Values in milliseconds as bars on a logarithmic scale, in colours that can be read on light and on dark.
+//! Draws values in milliseconds as bars on a logarithmic scale, in colours that are readable on light and dark.
 
 use std::fmt::Write as _;
 
@@ -12,14 +12,14 @@ const PEER_COLOUR: &str = "#9a9fa6";
 /// Bars in groups, on one logarithmic scale.
 #[derive(Debug)]
 pub struct BarChart<'a> {
-    /// What a reader who cannot see it is told.
+    /// The text for screen readers.
     pub label: &'a str,
-    /// What stands in place of a bar without a value.
+    /// The text in place of a bar without a value.
     pub missing: &'a str,
     /// The part of the scale that is always shown, in ms.
     pub scale: (f64, f64),
     pub format_ms: fn(f64) -> String,
-    /// Those of a group follow each other.
+    /// The bars; those of a group are consecutive.
     pub bars: Vec<ChartBar<'a>>,
 }
 
@@ -29,7 +29,7 @@ pub struct ChartBar<'a> {
     pub name: &'a str,
     /// In ms.
     pub value: Option<f64>,
-    /// Drawn in the colour of what the bench is about.
+    /// Drawn in the colour of the bench's subject.
     pub is_own: bool,
 }
 
@@ -38,7 +38,7 @@ impl BarChart<'_> {
     pub fn svg(&self) -> String {
         let Self { label, missing, scale: (least, most), format_ms, bars } = self;
         let values = || bars.iter().filter_map(|bar| bar.value);
-        // Whole powers of ten around everything.
+        // Whole powers of ten around all values.
         let low = values().fold(*least, f64::min).log10().floor();
         let high = values().fold(*most, f64::max).log10().ceil();
         let place = |ms: f64| CHART_WIDTH * (ms.log10() - low) / (high - low);
@@ -74,7 +74,7 @@ impl BarChart<'_> {
                     ));
                 }
                 None => {
-                    put(format!(r#"<text x="{LABEL_WIDTH:.0}" y="{middle:.0}" font-style="italic">{missing}</text>"#))
+                    put(format!(r#"<text x="{LABEL_WIDTH:.0}" y="{middle:.0}" font-style="italic">{missing}</text>"#));
                 }
             }
             y += BAR_HEIGHT;
@@ -104,7 +104,7 @@ impl BarChart<'_> {
     }
 }
 
-/// Writes words as XML wants them.
+/// Escapes text for XML.
 fn escape_xml(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('`', "")
 }

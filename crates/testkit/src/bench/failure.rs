@@ -1,4 +1,4 @@
-//! Tells why a bench could not be run to its end.
+//! Reports why a bench could not finish.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ pub fn report_failure(error: &(dyn Error + 'static)) -> ExitCode {
         text = format!("{text}: {cause}");
         source = cause.source();
     }
-    // When nobody reads it, the exit code still tells.
+    // If stderr is closed, the exit code still reports the failure.
     let _ = writeln!(std::io::stderr(), "{text}");
     ExitCode::from(2)
 }

@@ -1,4 +1,4 @@
-//! What the figures were measured on. What the system does not tell is an empty word.
+//! Describes the machine that a bench ran on. What the system does not report is an empty string.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ pub struct BenchMachine {
     pub processor: String,
     pub processors: usize,
     pub memory_gib: f64,
-    /// How busy the machine was already: figures of a busy one are not worth much.
+    /// The load before the bench: the figures of a busy machine are unreliable.
     pub load: String,
 }
 
@@ -39,13 +39,13 @@ impl BenchMachine {
     }
 }
 
-/// Returns one line of a file of the kernel that counts in KiB.
+/// Returns one value, in KiB, from a `/proc` file.
 pub fn read_kib(file: &str, name: &str) -> Option<f64> {
     let text = fs::read_to_string(file).ok()?;
     text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
 }
 
-/// Returns the day as people write it.
+/// Returns the date as `YYYY-MM-DD`.
 fn date(now: std::time::SystemTime) -> String {
     let days = now.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
     let (mut year, mut left) = (1970, days);

@@ -1,6 +1,6 @@
-//! What the benches share: facts of the machine, percentiles, a chart, and how a failure is told.
+//! Provides what the benches share: facts of the machine, percentiles, a chart, and reporting of failures.
 //!
-//! What is measured, against which targets and in which table, is each bench's own.
+//! What is measured, against which targets and in which table, is defined in each bench.
 
 mod chart;
 mod failure;

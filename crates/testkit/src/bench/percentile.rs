@@ -1,4 +1,4 @@
-//! Percentiles of samples.
+//! Computes percentiles of samples.
 
 /// Returns the value below which `percent` of the values lie.
 pub fn percentile(values: &[f64], percent: usize) -> Option<f64> {

@@ -1,4 +1,4 @@
-//! The ways the model server can misbehave, and what each sends. None of them streams.
+//! Defines the ways in which the model server can misbehave, and what each sends. None of them streams.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -13,54 +13,54 @@ use super::wire::{FakeModelAnswer, FakeModelCall, FakeModelContent, FakeModelWir
 
 const JSON: &str = "application/json";
 const PLAIN: &str = "text/plain; charset=utf-8";
-/// Enough of an answer for the headers and some of the body, never for all of it: see `long_reply`.
+/// Enough bytes for the headers and some of the body of an answer, never for all of it: see `long_reply`.
 const PARTIAL_BYTES: usize = 400;
 
 /// How one request is answered.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelBehaviour {
-    /// A fine answer; `usage` is told in the words of chat and sent as it is, right or wrong, and left out when null.
+    /// A valid answer; `usage` has the fields of chat and is sent unchanged, right or wrong, and omitted when null.
     Ok { content: String, usage: Value },
     /// A status with any body and headers.
     Status { code: u16, body: String, headers: Vec<(String, String)> },
     /// Status 200 with any body, under any content type.
     Raw { body: String, content_type: String },
-    /// A fine answer, late.
+    /// A valid answer, late.
     Slow { content: String, delay: Duration },
-    /// A fine answer in so many pieces, with a pause before each but the first.
+    /// A valid answer in several pieces, with a pause before each but the first.
     PacedChunks { content: String, pieces: usize, pause: Duration },
     /// No answer at all, over an open connection.
     Hang,
-    /// The headers and the first bytes of a fine answer, then nothing, over an open connection.
+    /// The headers and the first bytes of a valid answer, then nothing, over an open connection.
     Stall,
-    /// The headers and the first bytes of a fine answer, then the end of the connection.
+    /// The headers and the first bytes of a valid answer, then the end of the connection.
     Cut,
     /// The request is read, then the connection is reset.
     Reset,
-    /// A fine answer of at least this many bytes.
+    /// A valid answer of at least this many bytes.
     Huge { bytes: usize },
-    /// Refuses the wish for a JSON object, and answers requests without it.
+    /// Refuses requests for a JSON object, and answers other requests.
     NoJsonMode { content: String },
 }
 
 impl ModelBehaviour {
-    /// A fine answer with honest usage.
+    /// Returns a valid answer with correct usage.
     pub fn ok(content: impl Into<String>) -> Self {
         Self::Ok { content: content.into(), usage: honest_usage() }
     }
 
-    /// An error without anything to say.
+    /// Returns an error with an empty body.
     pub fn status(code: u16) -> Self {
         Self::Status { code, body: String::new(), headers: Vec::new() }
     }
 
-    /// An error as OpenAI words it.
+    /// Returns an error in OpenAI's format.
     pub fn error(code: u16, kind: &str, message: &str) -> Self {
         let body = json!({"error": {"message": message, "type": kind, "param": null, "code": kind}}).to_string();
         Self::Status { code, body, headers: vec![("content-type".into(), "application/json".into())] }
     }
 
-    /// A too-many-requests error that says when to return.
+    /// Returns a too-many-requests error with a `retry-after` header.
     pub fn rate_limited(retry_after: &str) -> Self {
         match Self::error(429, "rate_limit_exceeded", "slow down") {
             Self::Status { code, body, mut headers } => {
@@ -71,24 +71,24 @@ impl ModelBehaviour {
         }
     }
 
-    /// No room for anybody, as Anthropic says it.
+    /// Returns Anthropic's error for an overloaded server.
     pub fn overloaded() -> Self {
         Self::error(529, "overloaded_error", "Overloaded")
     }
 
-    /// Another address, which nobody should follow.
+    /// Returns a redirect, which no client should follow.
     pub fn redirect(to: &str) -> Self {
         Self::Status { code: 307, body: String::new(), headers: vec![("location".into(), to.into())] }
     }
 
-    /// A gateway's web page.
+    /// Returns a gateway's web page.
     pub fn html(code: u16) -> Self {
         let body =
             format!("<!DOCTYPE html><html><head><title>{code} Bad Gateway</title></head><body>nginx</body></html>");
         Self::Status { code, body, headers: vec![("content-type".into(), "text/html".into())] }
     }
 
-    /// A fine status around something that is not JSON.
+    /// Returns a success status with a body that is not JSON.
     pub fn invalid_json() -> Self {
         Self::Raw {
             body: r#"{"choices": [{"message": {"content": "hi"}"#.into(),
@@ -96,14 +96,14 @@ impl ModelBehaviour {
         }
     }
 
-    /// A fine answer that calls itself something else.
+    /// Returns a valid answer with a wrong content type.
     pub fn wrong_content_type(content: &str) -> Self {
         let body = FakeModelWire::Chat.body_with_usage(&text_answer("m", content), &Value::Null);
         Self::Raw { body: body.to_string(), content_type: "text/html; charset=utf-8".into() }
     }
 
-    /// Returns what is sent for a call; nothing where it is left without an answer. `answered` counts the fine answers
-    /// that are taken to their last byte.
+    /// Returns what is sent for a call; `None` where it is left without an answer. `answered` counts the valid answers
+    /// that were sent to their last byte.
     pub(super) fn reply(
         &self,
         call: &FakeModelCall,
@@ -152,13 +152,13 @@ impl ModelBehaviour {
         })
     }
 
-    /// Returns whether the client is left to wait.
+    /// Returns whether the client is left waiting.
     pub(super) fn leaves_unanswered(&self) -> bool {
         matches!(self, Self::Hang | Self::Stall)
     }
 }
 
-/// The answer where no model is asked.
+/// Returns the answer to requests that are not model calls.
 pub(super) fn not_found() -> FakeModelReply {
     plain_reply(404, PLAIN, json!({"detail": "Not Found"}).to_string().into(), Duration::ZERO)
 }
@@ -172,7 +172,7 @@ fn text_answer(model: &str, content: &str) -> FakeModelAnswer {
     FakeModelAnswer { number: 1, model: model.to_owned(), content, stop: FakeStopReason::End, usage: None }
 }
 
-/// An answer long enough that `PARTIAL_BYTES` of it is not the whole.
+/// Returns an answer that is longer than `PARTIAL_BYTES`.
 fn long_reply(call: &FakeModelCall) -> FakeModelReply {
     let answer = text_answer(&call.model, &"x".repeat(2 * PARTIAL_BYTES));
     let body = call.wire.body_with_usage(&answer, &honest_usage()).to_string();

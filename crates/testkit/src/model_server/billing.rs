@@ -1,4 +1,4 @@
-//! The server's own count of what it generated.
+//! Counts what the server generated.
 
 use serde_json::Value;
 
@@ -6,8 +6,8 @@ use super::script::BilledTokens;
 
 /// Everything that was served, in full or in part.
 ///
-/// A call is on the bill as soon as it is taken up: a provider goes on generating when its client hangs up, and charges
-/// for all of it.
+/// A call is billed as soon as it is accepted: a provider continues generating when its client disconnects, and
+/// charges for all of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServerBill {
     pub calls: u64,
@@ -29,12 +29,12 @@ impl ServerBill {
     }
 }
 
-/// The tokens of so many bytes.
+/// Returns the number of tokens for a number of bytes.
 pub(super) fn tokens_of_bytes(bytes: usize) -> u64 {
     bytes.div_ceil(4) as u64
 }
 
-/// The bytes of all text within a value; the names of fields are not text.
+/// Returns the bytes of all text within a value; the names of fields are not text.
 pub(super) fn text_bytes(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
@@ -44,7 +44,7 @@ pub(super) fn text_bytes(value: &Value) -> usize {
     }
 }
 
-/// Returns a text as far as so many words of it reach, and how many there are.
+/// Returns a text up to its first `most` words, and how many words that are.
 pub(super) fn truncate_words(text: &str, most: Option<u64>) -> (&str, u64) {
     let most = most.unwrap_or(u64::MAX);
     let (mut count, mut end, mut inside) = (0, 0, false);

@@ -1,4 +1,4 @@
-//! A connection whose answer can be cut, stalled or reset by whoever writes it.
+//! Wraps a connection so that its handler can cut, stall or reset the answer.
 
 use std::io;
 use std::pin::Pin;
@@ -8,25 +8,25 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// What becomes of the bytes written to a connection.
+/// What happens to the bytes written to a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ConnectionFault {
     #[default]
     Whole,
     /// Closes after this many more bytes.
     Cut(usize),
-    /// Goes quiet after this many more bytes, until the server ends.
+    /// Stalls after this many more bytes, until the server ends.
     Stall(usize),
     /// Resets at once.
     Reset,
 }
 
-/// The handler's hold on its connection.
+/// The handler's control over its connection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FaultControl(Arc<Mutex<ConnectionFault>>);
 
 impl FaultControl {
-    /// Decides what becomes of everything written from now on.
+    /// Sets what happens to everything written from now on.
     pub(super) fn set(&self, fault: ConnectionFault) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
@@ -51,12 +51,12 @@ impl AsyncWrite for FaultyConnection {
         let room = match *fault {
             ConnectionFault::Whole => bytes.len(),
             ConnectionFault::Reset => {
-                // Without lingering the kernel sends a reset instead of a goodbye.
+                // Without lingering the kernel sends a reset instead of an orderly close.
                 this.stream.set_zero_linger()?;
                 return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
             }
             ConnectionFault::Cut(0) => return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
-            // Nobody wakes it: the connection is dropped with the server.
+            // Never woken: the connection is dropped with the server.
             ConnectionFault::Stall(0) => return Poll::Pending,
             ConnectionFault::Cut(room) | ConnectionFault::Stall(room) => room.min(bytes.len()),
         };

@@ -1,4 +1,4 @@
-//! Answers one request: remembers it, and plays the turn or the behaviour that is due.
+//! Answers one request: records it, and plays the turn or the behaviour that is due.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,11 +25,11 @@ use super::wire::{FakeModelCall, FakeModelWire, ParsedModelRequest, parse_reques
 
 const LARGEST_REQUEST: usize = 32 * 1024 * 1024;
 
-/// What the requests meet.
+/// How the server answers: by a script or by behaviours.
 #[derive(Debug, Clone)]
 pub(super) enum ServerPlay {
     Script(FakeModelScript),
-    /// One for each request, the last one for ever.
+    /// One for each request; the last one repeats.
     Behaviours(Vec<ModelBehaviour>),
 }
 
@@ -41,7 +41,7 @@ pub(super) struct FakeServerState {
     pub(super) most_requests: usize,
     pub(super) has_timers: bool,
     pub(super) hits: AtomicUsize,
-    /// How many fine answers of behaviours were sent to their last byte.
+    /// How many valid answers of behaviours were sent to their last byte.
     pub(super) answered: Arc<AtomicUsize>,
     /// How many requests were left without an answer so far.
     pub(super) unanswered: watch::Sender<usize>,
@@ -52,7 +52,7 @@ pub(super) struct FakeServerState {
 pub(super) struct FakeServerLog {
     pub(super) requests: Vec<FakeModelRequest>,
     pub(super) bill: ServerBill,
-    /// How many turns were taken, and how many calls were answered at all.
+    /// How many turns were played, and how many calls were answered at all.
     pub(super) turns: usize,
     pub(super) calls: usize,
 }
@@ -63,7 +63,7 @@ impl FakeServerState {
     }
 }
 
-/// Who asks, and the hold on the connection to them.
+/// The client's address, and control over its connection.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectedClient {
     pub(super) peer: SocketAddr,
@@ -126,7 +126,7 @@ pub(super) async fn handle_request(
     Ok(respond(played, &shared.headers))
 }
 
-/// Returns what a behaviour sends; nothing where the request is left without an answer.
+/// Returns what a behaviour sends; `None` where the request is left without an answer.
 fn play_behaviour(
     shared: &FakeServerState,
     behaviour: Option<&ModelBehaviour>,
@@ -141,7 +141,7 @@ fn play_behaviour(
     behaviour.reply(call, call.wire.wants_json(body), control, &shared.answered)
 }
 
-/// Decides the answer, and puts it on the bill at once.
+/// Decides the answer, and bills it at once.
 fn decide_reply(
     script: &FakeModelScript,
     log: &mut FakeServerLog,
@@ -182,15 +182,15 @@ fn decide_reply(
     played
 }
 
-/// Says whether a request brings the key, and no other, where its wire has a place for one.
+/// Returns whether a request has the key, and no other, where its wire format has a place for one.
 fn has_key(key: &str, headers: &HeaderMap, query: Option<&str>) -> bool {
     let plain = ["x-api-key", "x-goog-api-key"].into_iter().flat_map(|name| headers.get_all(name));
     let bearer = headers.get_all("authorization").into_iter();
-    let told = plain
+    let in_headers = plain
         .map(|value| value.as_bytes().to_vec())
         .chain(bearer.map(|value| value.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default().to_vec()));
     let pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.strip_prefix("key="));
-    let mut keys = told.chain(pairs.map(|value| value.as_bytes().to_vec())).peekable();
+    let mut keys = in_headers.chain(pairs.map(|value| value.as_bytes().to_vec())).peekable();
     keys.peek().is_some() && keys.all(|one| one == key.as_bytes())
 }
 

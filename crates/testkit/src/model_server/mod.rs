@@ -1,8 +1,9 @@
-//! A model server for tests: Anthropic Messages, OpenAI Chat and Responses, and Gemini, streamed and not, over HTTP/1.1
-//! and HTTP/2, with TLS under names that the test chooses.
+//! Serves model APIs for tests: Anthropic Messages, OpenAI Chat and Responses, and Gemini, streamed and not, over
+//! HTTP/1.1 and HTTP/2, with TLS under names that the test chooses.
 //!
-//! It fakes the wire, not the type, and keeps its own bill: what a meter says can be held against what was served. A
-//! [`FakeModelScript`] plays the turns of a conversation; [`ModelBehaviour`]s misbehave, one for each request.
+//! It fakes the wire, not the type, and keeps its own bill, so that a meter's result can be compared with what was
+//! served. A [`FakeModelScript`] plays the turns of a conversation; [`ModelBehaviour`]s misbehave, one for each
+//! request.
 
 mod behaviour;
 mod billing;

@@ -1,4 +1,4 @@
-//! One turn as an answer: decided here, without a socket.
+//! Turns one scripted turn into an answer, without a socket.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use super::reply_body::{ReplyBody, ReplyBodyEnd};
 use super::script::{BilledTokens, ScriptedTurn, UsageReport};
 use super::wire::{FakeModelAnswer, FakeModelCall, FakeModelContent, FakeStopReason, StreamFormat};
 
-/// What is sent, and what goes on the bill.
+/// What is sent, and what is billed.
 #[derive(Debug)]
 pub(super) struct FakeModelReply {
     pub(super) status: u16,
     pub(super) content_type: String,
     pub(super) headers: Vec<(String, String)>,
-    /// How long nothing happens.
+    /// The delay before the first byte.
     pub(super) before: Duration,
     pub(super) body: ReplyBody,
     pub(super) billed: Option<BilledTokens>,
 }
 
-/// What the turns around the last one ask for.
+/// What the wrapping turns ask for.
 #[derive(Debug, Default)]
 struct ReplyDelivery {
     before: Duration,
@@ -57,9 +57,9 @@ pub(super) fn reply_to_turn(turn: &ScriptedTurn, call: &FakeModelCall, number: u
         ScriptedTurn::Echo => text_reply(call, number, seen, UsageReport::Counted, manner),
         ScriptedTurn::Tool { name, input, usage } => {
             let counted = billing::tokens_of_bytes(input.to_string().len());
-            let (billed, told) = billed_and_reported(*usage, call, counted);
+            let (billed, reported) = billed_and_reported(*usage, call, counted);
             let content = FakeModelContent::Tool { name: name.clone(), input: input.clone() };
-            model_reply(call, &model_answer(call, number, content, FakeStopReason::Tool, told), billed, manner)
+            model_reply(call, &model_answer(call, number, content, FakeStopReason::Tool, reported), billed, manner)
         }
         ScriptedTurn::Error { status, kind, message, headers } => {
             let body = call.wire.error(*status, kind, message);
@@ -81,7 +81,7 @@ const JSON: &str = "application/json";
 const SSE: &str = "text/event-stream; charset=utf-8";
 const PAGE: &str = "<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body>gateway</body></html>";
 
-/// An answer that is no model's.
+/// Returns an answer that is not a model's.
 pub(super) fn plain_reply(status: u16, content_type: &str, body: Vec<u8>, before: Duration) -> FakeModelReply {
     FakeModelReply {
         status,
@@ -93,7 +93,7 @@ pub(super) fn plain_reply(status: u16, content_type: &str, body: Vec<u8>, before
     }
 }
 
-/// An object that is no model's.
+/// Returns a JSON answer that is not a model's.
 pub(super) fn json_reply(status: u16, value: &Value) -> FakeModelReply {
     plain_reply(status, JSON, value.to_string().into(), Duration::ZERO)
 }
@@ -110,22 +110,27 @@ fn text_reply(
         UsageReport::Reported(_) | UsageReport::Unreported(_) | UsageReport::Misreported { .. } => (text, 0),
     };
     let stop = if shown.len() < text.len() { FakeStopReason::Length } else { FakeStopReason::End };
-    let (billed, told) = billed_and_reported(usage, call, counted);
-    model_reply(call, &model_answer(call, number, FakeModelContent::Text(shown.to_owned()), stop, told), billed, manner)
+    let (billed, reported) = billed_and_reported(usage, call, counted);
+    model_reply(
+        call,
+        &model_answer(call, number, FakeModelContent::Text(shown.to_owned()), stop, reported),
+        billed,
+        manner,
+    )
 }
 
-/// Returns what is billed and what is told.
+/// Returns the usage that is billed and the usage that is reported.
 fn billed_and_reported(usage: UsageReport, call: &FakeModelCall, output: u64) -> (BilledTokens, Option<BilledTokens>) {
-    let (real, told) = match usage {
+    let (real, reported) = match usage {
         UsageReport::Reported(tokens) => (tokens, Some(tokens)),
         UsageReport::Unreported(tokens) => (tokens, None),
-        UsageReport::Misreported { real, told } => (real, Some(told)),
+        UsageReport::Misreported { real, reported } => (real, Some(reported)),
         UsageReport::Counted => {
             let tokens = BilledTokens { input: call.prompt_tokens, output, ..BilledTokens::default() };
             (tokens, Some(tokens))
         }
     };
-    (real, told.filter(|_| call.reports_usage))
+    (real, reported.filter(|_| call.reports_usage))
 }
 
 fn model_answer(

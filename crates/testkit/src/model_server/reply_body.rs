@@ -1,4 +1,4 @@
-//! The body of an answer, piece by piece: each is on its way before the next is begun.
+//! Sends the body of an answer piece by piece: each is sent before the next begins.
 
 use std::collections::VecDeque;
 use std::future::Future as _;
@@ -17,7 +17,7 @@ use tokio::time::{Sleep, sleep};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplyBodyEnd {
     Complete,
-    /// The connection is given up.
+    /// The connection is aborted.
     Cut,
 }
 
@@ -26,9 +26,9 @@ pub(super) struct ReplyBody {
     remaining: VecDeque<Bytes>,
     between: Duration,
     ending: ReplyBodyEnd,
-    /// Told beforehand, whatever is sent of it.
+    /// The announced length, regardless of how much is sent.
     length: Option<u64>,
-    /// Counts this answer when its last byte was taken.
+    /// Counts this answer when its last byte was sent.
     taken: Option<Arc<AtomicUsize>>,
     state: ReplyBodyState,
 }
@@ -36,13 +36,13 @@ pub(super) struct ReplyBody {
 #[derive(Debug)]
 enum ReplyBodyState {
     Ready,
-    /// One turn is left to whoever writes, so that nothing waits for what comes next.
+    /// Yields once to the writer, so that a piece is sent without waiting for the next.
     Yield,
     Delay(Pin<Box<Sleep>>),
 }
 
 impl ReplyBody {
-    /// One piece, and nothing to be told about it.
+    /// Creates a body of one piece.
     pub(super) fn complete(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         let length = Some(bytes.len() as u64);
@@ -60,7 +60,8 @@ impl ReplyBody {
         Self { remaining: pieces.into(), between, ending, length, taken: None, state: ReplyBodyState::Ready }
     }
 
-    /// One text in so many pieces, with a pause before each but the first; `taken` counts it when all was taken.
+    /// Creates a body that sends a text in several pieces, with a pause before each but the first; `taken` counts it
+    /// when all was sent.
     pub(super) fn paced(text: String, pieces: usize, pause: Duration, taken: Arc<AtomicUsize>) -> Self {
         let bytes = Bytes::from(text);
         let size = bytes.len().div_ceil(pieces.max(1)).max(1);

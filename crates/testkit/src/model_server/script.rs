@@ -1,17 +1,17 @@
-//! What the server is told to say: turns in order, the last one for ever.
+//! Defines what the server answers: turns in order, the last one repeated.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// The turns of a conversation, as a model would take them.
+/// The turns of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FakeModelScript {
     pub turns: Vec<ScriptedTurn>,
     pub(super) consumed_by: TurnConsumer,
 }
 
-/// Which calls take the next turn.
+/// Which calls get the next turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TurnConsumer {
     /// Those that offer tools: an agent's titles and probes have none, and must not disturb the order.
@@ -20,12 +20,12 @@ pub(super) enum TurnConsumer {
 }
 
 impl FakeModelScript {
-    /// Turns for the calls that offer tools; every other call is answered with a short text.
+    /// Creates a script for the calls that offer tools; every other call is answered with a short text.
     pub fn new(turns: impl IntoIterator<Item = ScriptedTurn>) -> Self {
         Self { turns: turns.into_iter().collect(), consumed_by: TurnConsumer::ToolCalls }
     }
 
-    /// Turns for all calls.
+    /// Creates a script for all calls.
     pub fn for_all_calls(turns: impl IntoIterator<Item = ScriptedTurn>) -> Self {
         Self { consumed_by: TurnConsumer::AllCalls, ..Self::new(turns) }
     }
@@ -43,7 +43,7 @@ pub enum ScriptedTurn {
         input: Value,
         usage: UsageReport,
     },
-    /// An error in the words of the wire that was asked; `kind` is what that wire calls a type, a code or a status.
+    /// An error in the format of the requested wire; `kind` is what that wire calls a type, a code or a status.
     Error {
         status: u16,
         kind: String,
@@ -56,19 +56,19 @@ pub enum ScriptedTurn {
         between: Duration,
         then: Box<ScriptedTurn>,
     },
-    /// Sends this many events, or half of an answer that is not streamed, and hangs up.
+    /// Sends this many events, or half of an answer that is not streamed, and closes the connection.
     Cut {
         after_events: usize,
         then: Box<ScriptedTurn>,
     },
-    /// Sends this many events, then an error as an event; the status was fine already. Not streamed, only the error.
+    /// Sends this many events with a success status, then an error as an event. Not streamed, only the error.
     Fail {
         after_events: usize,
         kind: String,
         message: String,
         then: Box<ScriptedTurn>,
     },
-    /// A fine status around JSON that never ends.
+    /// A success status with JSON that is cut off.
     Malformed,
     /// The web page of a gateway.
     Html,
@@ -77,28 +77,28 @@ pub enum ScriptedTurn {
         content_type: String,
         body: Vec<u8>,
     },
-    /// The headers of the request as text, to see what a client can make a server repeat.
+    /// The headers of the request as text, to test what a client can make a server repeat.
     Echo,
 }
 
 impl ScriptedTurn {
-    /// A text whose tokens are counted.
+    /// Returns a text whose tokens are counted.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into(), usage: UsageReport::Counted }
     }
 
-    /// A call of a tool whose tokens are counted.
+    /// Returns a tool call whose tokens are counted.
     pub fn tool(name: impl Into<String>, input: Value) -> Self {
         Self::Tool { name: name.into(), input, usage: UsageReport::Counted }
     }
 
-    /// An error without further headers.
+    /// Returns an error without further headers.
     pub fn error(status: u16, kind: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Error { status, kind: kind.into(), message: message.into(), headers: Vec::new() }
     }
 
-    /// A text that looks like the end of a stream on every wire, with next to no tokens used. Only what the server
-    /// itself tells of its usage is true.
+    /// Returns a text that looks like the end of a stream on every wire, with next to no tokens used. Only the usage
+    /// that the server itself reports is true.
     pub fn fake_stream_end(usage: UsageReport) -> Self {
         Self::Text { text: FAKE_STREAM_END.to_owned(), usage }
     }
@@ -114,7 +114,7 @@ impl ScriptedTurn {
     }
 }
 
-/// Without a space, so that it travels as one piece.
+/// Without a space, so that it is sent as one piece.
 const FAKE_STREAM_END: &str = concat!(
     "\n\nevent:message_delta\ndata:{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},",
     "\"usage\":{\"input_tokens\":0,\"output_tokens\":0}}\n\nevent:message_stop\ndata:{\"type\":\"message_stop\"}\n\n",
@@ -127,21 +127,21 @@ const FAKE_STREAM_END: &str = concat!(
 /// Where the tokens of an answer come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsageReport {
-    /// As the script says, whatever was asked for.
+    /// As the script says, regardless of the request.
     Reported(BilledTokens),
-    /// Counted from the bytes that travelled: a token is four bytes of the prompt's text, a word of the answer's text or
-    /// four bytes of a tool's input. The answer ends where the caller's own limit of tokens does.
+    /// Counted from the bytes that were transferred: a token is four bytes of the prompt's text, a word of the
+    /// answer's text or four bytes of a tool's input. The answer ends at the caller's own token limit.
     Counted,
-    /// Billed as the script says and told to nobody.
+    /// Billed as the script says and not reported.
     Unreported(BilledTokens),
-    /// Billed as the first says, told as the second.
-    Misreported { real: BilledTokens, told: BilledTokens },
+    /// Billed as the first says, reported as the second.
+    Misreported { real: BilledTokens, reported: BilledTokens },
 }
 
 /// Tokens by their classes, each counted once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BilledTokens {
-    /// Of the prompt, neither read from a cache nor written to one.
+    /// Prompt tokens, neither read from a cache nor written to one.
     pub input: u64,
     pub cached: u64,
     /// Written to the cache for minutes.
@@ -155,7 +155,7 @@ pub struct BilledTokens {
 }
 
 impl BilledTokens {
-    /// The whole prompt.
+    /// Returns the tokens of the whole prompt.
     pub fn prompt(&self) -> u64 {
         self.input + self.cached + self.cache_write + self.cache_write_long
     }

@@ -1,4 +1,4 @@
-//! The server: listens on a port of this host, remembers every request, and ends with its value.
+//! Listens on a port of this host, records every request, and ends when its value is dropped.
 
 use std::io;
 use std::net::SocketAddr;
@@ -62,7 +62,7 @@ impl FakeModelRequest {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body, or null when it is not JSON.
+    /// Returns the body, or null when it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
@@ -77,12 +77,12 @@ pub struct FakeModelServerBuilder {
     key: Option<String>,
     headers: Vec<(String, String)>,
     most_requests: usize,
-    /// None where the clock is the test's own, which may stop it and turn it.
+    /// `None` where the test controls the clock, which it may pause and advance.
     lifetime: Option<Duration>,
 }
 
 impl FakeModelServerBuilder {
-    /// What it says; without one, every call is answered with a short text.
+    /// Sets the script; without one, every call is answered with a short text.
     pub fn script(mut self, script: FakeModelScript) -> Self {
         self.play = ServerPlay::Script(script);
         self
@@ -97,19 +97,19 @@ impl FakeModelServerBuilder {
         self
     }
 
-    /// Speaks TLS under these names and addresses; the first is the one in its URL.
+    /// Serves TLS under these names and addresses; the first is the one in its URL.
     pub fn tls(mut self, names: &[&str]) -> Self {
         self.tls = Some(names.iter().map(ToString::to_string).collect());
         self
     }
 
-    /// Offers HTTP/1.1 alone, over TLS too.
+    /// Offers only HTTP/1.1, over TLS too.
     pub fn http1_only(mut self) -> Self {
         self.http2 = false;
         self
     }
 
-    /// Refuses calls that bring another key, in whichever header the wire has for it.
+    /// Refuses calls with another key, in whichever header the wire has for it.
     pub fn expect_key(mut self, key: &str) -> Self {
         self.key = Some(key.to_owned());
         self
@@ -121,19 +121,19 @@ impl FakeModelServerBuilder {
         self
     }
 
-    /// The most requests that are answered (10 000).
+    /// Sets the most requests that are answered (10 000).
     pub fn most_requests(mut self, most: usize) -> Self {
         self.most_requests = most;
         self
     }
 
-    /// How long it lives at most (ten minutes).
+    /// Sets how long it runs at most (ten minutes).
     pub fn lifetime(mut self, lifetime: Duration) -> Self {
         self.lifetime = Some(lifetime);
         self
     }
 
-    /// Starts on a free port of this host, within the runtime of the caller.
+    /// Starts the server on a free port of this host, within the caller's runtime.
     pub async fn start(self) -> io::Result<FakeModelServer> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -161,7 +161,7 @@ impl FakeModelServerBuilder {
         let stop = CancellationToken::new();
         let serving = accept_loop(listener, acceptor, Arc::clone(&shared), stop.clone());
         let ends = stop.clone();
-        // It ends by itself: with the value, or when its time is up.
+        // The task ends by itself: when the value is dropped, or when its lifetime is over.
         tokio::spawn(async move {
             match self.lifetime {
                 Some(lifetime) => {
@@ -195,12 +195,12 @@ impl FakeModelServer {
         Self::builder().behaviours(behaviours).start().await
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL of its root, without a slash at the end.
+    /// Returns the URL of its root, without a slash at the end.
     pub fn url(&self) -> String {
         match self.names.first() {
             Some(name) => format!("https://{name}:{}", self.address.port()),
@@ -208,27 +208,27 @@ impl FakeModelServer {
         }
     }
 
-    /// The base URL that a client of OpenAI's is given.
+    /// Returns the base URL for an OpenAI client.
     pub fn base_url(&self) -> String {
         format!("{}/v1", self.url())
     }
 
-    /// The certificate of the authority that vouches for it; empty without TLS.
+    /// Returns the certificate of the authority that signed its own; empty without TLS.
     pub fn ca_pem(&self) -> String {
         self.authority.as_ref().map(TestCa::pem).unwrap_or_default()
     }
 
-    /// Every request that was read to its end, in that order.
+    /// Returns every request that was read to its end, in that order.
     pub fn requests(&self) -> Vec<FakeModelRequest> {
         self.shared.log().requests.clone()
     }
 
-    /// What it has generated so far, by its own count.
+    /// Returns what it has generated so far, by its own count.
     pub fn bill(&self) -> ServerBill {
         self.shared.log().bill
     }
 
-    /// How many fine answers of behaviours were sent to their last byte: what a provider bills for sure.
+    /// Returns how many valid answers of behaviours were sent to their last byte: what a provider certainly bills.
     pub fn answered(&self) -> usize {
         self.shared.answered.load(Ordering::SeqCst)
     }
@@ -240,7 +240,7 @@ impl FakeModelServer {
         unanswered.wait_for(|now| *now > before).await.map_or(before, |now| *now)
     }
 
-    /// How many requests have begun.
+    /// Returns how many requests have begun.
     pub fn hits(&self) -> usize {
         self.shared.hits.load(Ordering::SeqCst)
     }
@@ -257,7 +257,7 @@ async fn accept_loop(
             sleep(ACCEPT_RETRY_PAUSE).await;
             continue;
         };
-        // Only speed is lost without it.
+        // Without it the connection is only slower.
         stream.set_nodelay(true).ok();
         let (tls, shared) = (tls.clone(), Arc::clone(&shared));
         let stream = FaultyConnection { stream, control: FaultControl::default() };

@@ -1,4 +1,4 @@
-//! A private certificate authority and the certificates that it gives to servers of a test.
+//! Provides a private certificate authority that issues certificates to servers of a test.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// An authority that nobody trusts unless told to.
+/// An authority that no client trusts unless it is configured to.
 pub struct TestCa {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -29,18 +29,18 @@ impl TestCa {
         Ok(Self { issuer })
     }
 
-    /// The authority's own certificate, for who is to trust it.
+    /// Returns the authority's own certificate, for clients that are to trust it.
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// A certificate for these names and addresses with its key, both as PEM.
+    /// Issues a certificate for these names and addresses, and returns it with its key, both as PEM.
     pub fn issue(&self, names: &[&str]) -> io::Result<(String, String)> {
         let (certificate, key) = self.leaf(names)?;
         Ok((certificate.pem(), key.serialize_pem()))
     }
 
-    /// What a TLS server of these names needs, speaking these protocols, the best first.
+    /// Returns the configuration of a TLS server for these names and protocols, the preferred protocol first.
     pub fn server_config(&self, names: &[&str], protocols: &[&[u8]]) -> io::Result<Arc<ServerConfig>> {
         let (certificate, key) = self.leaf(names)?;
         let chain = vec![certificate.der().clone(), self.issuer.der().clone()];

@@ -1,4 +1,4 @@
-//! The server as a client sees it, wire by wire.
+//! Tests the server as a client sees it, wire by wire.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const GEMINI_ARRAY: &str = "/v1beta/models/g:streamGenerateContent";
 const REPORTED_TOKENS: BilledTokens =
     BilledTokens { input: 10, cached: 20, cache_write: 3, cache_write_long: 4, output: 9, reasoning: 2 };
 
-/// What came back: the text is all that came, even if the connection broke before the end.
+/// A response: the text is all that arrived, even if the connection broke before the end.
 #[derive(Debug)]
 struct TestResponse {
     status: StatusCode,
@@ -41,7 +41,7 @@ impl TestResponse {
         serde_json::from_str(&self.text).unwrap()
     }
 
-    /// The objects of a stream of events, in order.
+    /// Returns the objects of a stream of events, in order.
     fn events(&self) -> Vec<Value> {
         let lines = self.text.lines().filter_map(|line| line.strip_prefix("data: "));
         lines.filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -84,7 +84,7 @@ fn usage_at(value: &Value, path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn each_wire_tells_usage_in_its_own_way() {
+async fn each_wire_reports_usage_in_its_own_format() {
     let server = server_with_turn(ScriptedTurn::Text {
         text: "hi there".to_owned(),
         usage: UsageReport::Reported(REPORTED_TOKENS),
@@ -147,17 +147,17 @@ async fn chat_streams_usage_only_when_asked() {
 #[tokio::test]
 async fn usage_can_be_left_out_or_wrong() {
     let zero = BilledTokens::default();
-    for (usage, told) in [
+    for (usage, reported) in [
         (UsageReport::Unreported(REPORTED_TOKENS), None),
-        (UsageReport::Misreported { real: REPORTED_TOKENS, told: zero }, Some(0)),
+        (UsageReport::Misreported { real: REPORTED_TOKENS, reported: zero }, Some(0)),
     ] {
         let server = server_with_turn(ScriptedTurn::fake_stream_end(usage)).await;
         for path in [MESSAGES, CHAT, RESPONSES] {
             let got = send_http1(&server, post(path, &json!({"model": "m"}))).await;
-            let told_now = ["/usage/output_tokens", "/usage/completion_tokens"]
+            let reported_now = ["/usage/output_tokens", "/usage/completion_tokens"]
                 .iter()
                 .find_map(|at| got.json().pointer(at).and_then(Value::as_u64));
-            assert_eq!(told_now, told, "{path}");
+            assert_eq!(reported_now, reported, "{path}");
             assert!(got.text.contains("prompt_tokens\\\":0"), "the text itself lies: {}", got.text);
         }
         assert_eq!((server.bill().calls, server.bill().output), (3, 27));
@@ -220,7 +220,7 @@ async fn tools_on_the_other_wires() {
 }
 
 #[tokio::test]
-async fn errors_speak_the_language_of_the_wire() {
+async fn errors_have_the_format_of_the_wire() {
     let turn = ScriptedTurn::Error {
         status: 429,
         kind: "rate".to_owned(),
@@ -244,7 +244,7 @@ async fn errors_speak_the_language_of_the_wire() {
 }
 
 #[tokio::test]
-async fn answers_that_break() {
+async fn broken_answers() {
     let text = ScriptedTurn::text("one two three");
     let stream = json!({"stream": true, "messages": "1234"});
     let server = server_with_turn(text.clone().cut(4)).await;
@@ -278,17 +278,17 @@ async fn answers_that_break() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_answers_take_their_time() {
+async fn slow_answers_are_delayed() {
     let turn = ScriptedTurn::text("one two").slow(Duration::from_secs(5), Duration::from_secs(1));
     let server = server_with_turn(turn).await;
     let began = tokio::time::Instant::now();
     let got = send_http1(&server, post(CHAT, &json!({"stream": true}))).await;
-    // Five events behind the first byte: role, two words, the reason, the end.
+    // Five events after the first byte: role, two words, the reason, the end.
     assert_eq!(began.elapsed().as_secs(), 5 + 4, "{}", got.text);
 }
 
 #[tokio::test]
-async fn who_hangs_up_early_pays_for_all() {
+async fn a_client_that_disconnects_early_is_billed_for_all() {
     let turn = ScriptedTurn::text("one two three").slow(Duration::from_mins(1), Duration::from_mins(1));
     let server = server_with_turn(turn).await;
     let stream = TcpStream::connect(server.address()).await.unwrap();
@@ -301,7 +301,7 @@ async fn who_hangs_up_early_pays_for_all() {
 }
 
 #[tokio::test]
-async fn other_places() {
+async fn other_paths() {
     let server = FakeModelServer::builder().header("x-limit", "9").start().await.unwrap();
     let get = |path: &str| Request::get(path).header("host", "x").body(Full::default()).unwrap();
     assert_eq!(usage_at(&send_http1(&server, get("/v1/models")).await.json(), "/object"), json!("list"));
@@ -316,7 +316,7 @@ async fn other_places() {
 }
 
 #[tokio::test]
-async fn keys_are_checked_and_everything_is_remembered() {
+async fn keys_are_checked_and_requests_are_recorded() {
     let server = FakeModelServer::builder()
         .script(FakeModelScript::for_all_calls([ScriptedTurn::Echo]))
         .expect_key("k1")
@@ -350,7 +350,7 @@ async fn keys_are_checked_and_everything_is_remembered() {
 }
 
 #[tokio::test]
-async fn tls_speaks_both_protocols_under_the_names_of_the_test() {
+async fn tls_serves_both_protocols_under_the_given_names() {
     let builder = FakeModelServer::builder()
         .script(FakeModelScript::for_all_calls([ScriptedTurn::text("one two").cut(3), ScriptedTurn::text("one two")]));
     let server = builder.tls(&["api.test", "localhost"]).start().await.unwrap();
@@ -389,7 +389,7 @@ async fn tls_speaks_both_protocols_under_the_names_of_the_test() {
 }
 
 #[tokio::test]
-async fn it_has_limits() {
+async fn requests_and_lifetime_are_limited() {
     let server = FakeModelServer::builder().most_requests(1).start().await.unwrap();
     assert_eq!(send_http1(&server, post(CHAT, &json!({}))).await.status, 200);
     assert_eq!(send_http1(&server, post(CHAT, &json!({}))).await.status, 508);
@@ -401,5 +401,5 @@ async fn it_has_limits() {
         }
     })
     .await
-    .expect("nobody listens after the server is gone");
+    .expect("the port is closed after the server is gone");
 }

@@ -1,4 +1,4 @@
-//! What a run is doing now, by its last events.
+//! Derives what a run is doing now from its last events.
 
 use jiff::Timestamp;
 use ralph_core::decide::{self, RunStep};
@@ -7,7 +7,7 @@ use ralph_core::event::{CheckStage, Event, EventLine, ModelCallOutcome};
 use ralph_core::run::RunState;
 use ralph_core::text::first_line;
 
-/// The longest activity that is worth keeping, in bytes.
+/// The longest activity text that is kept, in bytes.
 const MAX_ACTIVITY_BYTES: usize = 200;
 
 /// What a run is doing, and since when.
@@ -17,15 +17,15 @@ pub struct RunActivity {
     pub since: Timestamp,
 }
 
-/// What an event says about what the run is doing.
+/// How an event changes the activity.
 enum ActivityChange {
     Unchanged,
-    /// Nothing is under way any more.
+    /// The activity has ended.
     Resting,
     Doing(String),
 }
 
-/// Brings what a run is doing up to date with an event that its state has folded already.
+/// Updates the activity with an event that the state has folded already.
 pub(super) fn update(activity: &mut Option<RunActivity>, line: &EventLine, state: Option<&RunState>) {
     let diagnosis = state.and_then(|state| waiting_for_diagnosis(state, &line.event));
     match diagnosis.map_or_else(|| change_by(&line.event, state), ActivityChange::Doing) {
@@ -41,19 +41,21 @@ fn change_by(event: &Event, state: Option<&RunState>) -> ActivityChange {
         Event::SandboxReady { .. } => "checking the proofs on the base commit".to_owned(),
         Event::IterationStarted { profile, .. } => format!("waiting for {profile}"),
         Event::ActionStarted { brief, .. } => first_line(brief, MAX_ACTIVITY_BYTES).to_owned(),
-        // An agent goes on after each of its calls.
-        Event::ModelCalled { answer: ModelCallOutcome::Through { .. }, .. } => return ActivityChange::Unchanged,
-        Event::ActionFinished { .. } | Event::ModelCalled { .. } => "checking".to_owned(),
         Event::CheckFinished { stage: CheckStage::Proof, .. } | Event::Pushed { .. } => {
             "proving in a fresh sandbox".to_owned()
         }
-        Event::CheckFinished { .. } => "checking".to_owned(),
+        Event::ActionFinished { .. } | Event::CheckFinished { .. } => "checking".to_owned(),
+        // An agent continues after each of its own calls.
+        Event::ModelCalled { answer, .. } if !matches!(answer, ModelCallOutcome::Through { .. }) => {
+            "checking".to_owned()
+        }
         Event::Resumed { .. } => "going on".to_owned(),
         Event::DiagnosisWritten { .. } if state.is_some_and(|state| state.status.is_active()) => "going on".to_owned(),
         Event::DiagnosisWritten { .. } | Event::Paused { .. } | Event::RunFinished { .. } => {
             return ActivityChange::Resting;
         }
-        Event::BaselineChecked { .. }
+        Event::ModelCalled { .. }
+        | Event::BaselineChecked { .. }
         | Event::Log { .. }
         | Event::IterationFinished { .. }
         | Event::GutterScored { .. }
@@ -70,14 +72,14 @@ fn change_by(event: &Event, state: Option<&RunState>) -> ActivityChange {
     ActivityChange::Doing(text)
 }
 
-/// Says who is awaited when a diagnosis is what comes after an event. It may come by the ladder, every so many
-/// iterations, or because somebody asked for it, so it is the state that tells.
+/// Returns the activity text if a diagnosis comes next after an event. It may be requested by the ladder, every few
+/// iterations, or by the user, so this depends on the state.
 fn waiting_for_diagnosis(state: &RunState, event: &Event) -> Option<String> {
     if state.open.is_some() || matches!(event, Event::Log { .. }) {
         return None;
     }
     let step = match decide::next(state) {
-        // A run at rest is diagnosed at once when somebody asks for it.
+        // A run at rest is diagnosed at once when the user asks for it.
         RunStep::Rest if state.diagnoses.under.is_some() => decide::diagnosis_step(state)?,
         step => step,
     };

@@ -1,11 +1,11 @@
-//! One run as an object for programs: a row of a list, or everything of it.
+//! Defines one run as an object for programs: a row of a list, or all details.
 
 use ralph_core::budget::BudgetKind;
 use ralph_core::event::RunStopReason;
 use ralph_core::run::{RunCheckResult, RunListing, RunState, RunStatus};
 use serde::Serialize;
 
-/// The number of the format of every view.
+/// The format version of every view.
 pub const FORMAT: u32 = 1;
 
 /// One row of a list of runs.
@@ -13,11 +13,11 @@ pub const FORMAT: u32 = 1;
 pub struct RunSummary {
     pub id: String,
     pub state: &'static str,
-    /// Why it is not running, in words.
+    /// Why it is not running, as text.
     pub reason: Option<String>,
-    /// What a person can do next.
+    /// What the user can do next.
     pub next: Option<String>,
-    /// A process works on it now.
+    /// Whether a process works on it now.
     pub live: bool,
     pub task_id: String,
     pub title: String,
@@ -37,7 +37,7 @@ pub struct RunSummary {
     pub last_at: String,
 }
 
-/// Everything of one run.
+/// All details of one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunDetail {
     pub format: u32,
@@ -69,7 +69,7 @@ pub struct CheckboxView {
     pub milestone: Option<String>,
     pub verified: bool,
     pub proofs: Vec<String>,
-    /// Some command proves this box and no other.
+    /// Whether a command proves this box and no other.
     pub own_proof: bool,
 }
 
@@ -91,7 +91,7 @@ pub struct ProofView {
     pub output_sha256: String,
 }
 
-/// Where a run stands, with the difference between "running" and "its process died".
+/// Returns the state of a run, which distinguishes "running" from "its process died".
 pub fn status_word(status: &RunStatus, live: bool) -> &'static str {
     if status.is_active() && !live { "crashed" } else { status.word() }
 }

@@ -1,4 +1,4 @@
-//! One event as one line for people. What an agent wrote is stripped of everything that could drive a terminal.
+//! Formats one event as one line for people. Text that an agent wrote is stripped of terminal control sequences.
 
 use ralph_core::event::{
     ActionOutcome, BaselineVerdict, CheckStage, Event, EventLogLevel, IterationOutcome, ModelCallOutcome, RunVerdict,
@@ -10,7 +10,7 @@ use ralph_core::text::{head, strip_control};
 
 const WIDTH: usize = 160;
 
-/// How a part of a text is meant; its words say the same without it.
+/// The meaning of a part of a text; the words carry it without colour too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventTone {
     Plain,
@@ -22,7 +22,7 @@ pub enum EventTone {
 }
 
 impl EventTone {
-    /// Returns the sign at the start of a text that is meant like this.
+    /// Returns the mark at the start of a text of this tone.
     fn mark(self) -> &'static str {
         match self {
             Self::Good => "✓",
@@ -49,7 +49,7 @@ impl EventText {
         Self::default().and(EventTone::Plain, text)
     }
 
-    /// Begins with the sign of a tone and a space.
+    /// Creates a text that begins with the mark of a tone and a space.
     fn marked(indent: &str, tone: EventTone, text: impl Into<String>) -> Self {
         Self::plain(indent).and(tone, tone.mark()).and(EventTone::Plain, " ").and(EventTone::Plain, text)
     }
@@ -66,13 +66,13 @@ impl EventText {
         &self.0
     }
 
-    /// Returns the words alone.
+    /// Returns the text without tones.
     pub fn words(&self) -> String {
         self.0.iter().map(|span| span.text.as_str()).collect()
     }
 }
 
-/// Returns the text of an event, or nothing for events that only matter to programs.
+/// Returns the text of an event, or `None` for events that only matter to programs.
 pub fn event_text(event: &Event, state: Option<&RunState>) -> Option<EventText> {
     use EventTone::{Bad, Dim, Good, Plain, Strong, Warning};
     Some(match event {
@@ -119,7 +119,7 @@ pub fn event_text(event: &Event, state: Option<&RunState>) -> Option<EventText> 
                 EventText::marked("  ", Warning, text)
             }
             ModelCallOutcome::Through { times, .. } if *times > 1 => {
-                EventText::marked("  ", Warning, format!("{times} calls to {model} came to nothing ({cost})"))
+                EventText::marked("  ", Warning, format!("{times} calls to {model} failed ({cost})"))
             }
             ModelCallOutcome::Through { status: Some(status), .. } if *status >= 400 => {
                 EventText::marked("  ", Warning, format!("a call to {model} was answered with {status} ({cost})"))
@@ -128,7 +128,7 @@ pub fn event_text(event: &Event, state: Option<&RunState>) -> Option<EventText> 
                 EventText::plain(format!("  {model}: {} tokens ({cost})", usage.total()))
             }
             ModelCallOutcome::Lost => {
-                let text = format!("a call to {model} was lost and is charged at its worst ({cost})");
+                let text = format!("a call to {model} was lost and is charged at its worst case ({cost})");
                 EventText::marked("  ", Warning, text)
             }
         },
@@ -172,7 +172,7 @@ pub fn event_text(event: &Event, state: Option<&RunState>) -> Option<EventText> 
             .and(Bad, if score.is_gutter() { " gutter" } else { "" })
             .and(Plain, format!(": {}", one_line(&score.evidence.join("; "), 120))),
         Event::MitigationApplied { profile, why, cause: MitigationCause::Provider, .. } => {
-            let text = format!("{profile} goes on with this iteration, since {}", one_line(why, 120));
+            let text = format!("{profile} continues this iteration, since {}", one_line(why, 120));
             EventText::marked("", Warning, text)
         }
         Event::MitigationApplied { rung, profile, why, .. } => {
@@ -226,7 +226,7 @@ pub fn event_text(event: &Event, state: Option<&RunState>) -> Option<EventText> 
             let what = format!("{method}{}{port}{}", one_line(host, 80), one_line(path, 80));
             let times = if *count > 1 { format!(", {count} times by now") } else { String::new() };
             let remedy = remedy.as_ref().and_then(|rule| rule.parse::<PolicyRule>().ok());
-            // Whole or not at all: half a rule is another rule.
+            // Printed whole or not at all: a truncated rule is another rule.
             let next = state.zip(remedy).map(|(state, rule)| {
                 next_line(&format!("ralph policy allow {} --run {}", shell_argument(&rule.to_string()), state.id()))
             });
@@ -266,7 +266,7 @@ pub fn one_line(text: &str, width: usize) -> String {
     cut
 }
 
-/// Writes what to do next on a line of its own, below the words and not below the time.
+/// Returns what to do next on a line of its own, aligned with the text and not with the time.
 fn next_line(next: &str) -> String {
     format!("\n         next: {next}")
 }
@@ -281,7 +281,7 @@ fn verdict_text(verdict: BaselineVerdict) -> &'static str {
         BaselineVerdict::Vacuous => "passes already",
         BaselineVerdict::Flaky => "is flaky",
         BaselineVerdict::Slow => "is too slow",
-        BaselineVerdict::MissingTool => "misses a tool",
+        BaselineVerdict::MissingTool => "lacks a tool",
         BaselineVerdict::DeniedHost => "needs a denied host",
     }
 }

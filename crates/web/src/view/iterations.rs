@@ -1,10 +1,10 @@
-//! What each iteration came to: one row for each, folded from its events.
+//! Folds events into one row for each iteration.
 
 use jiff::Timestamp;
 use ralph_core::event::{Event, EventLine, IterationOutcome};
 use ralph_core::money::MicroUsd;
 
-/// How many iterations are kept to look at.
+/// The most iterations that are kept.
 const MAX_ROWS: usize = 2000;
 
 /// One iteration as a row.
@@ -40,7 +40,7 @@ impl IterationTable {
     }
 
     fn begin(&mut self, n: u32, profile: &str, at: Timestamp) {
-        // One that is begun again has cost what it has cost.
+        // An iteration that begins again keeps the cost it already has.
         let cost = self.0.iter().rev().find(|row| row.n == n).map_or(MicroUsd::ZERO, |row| row.cost);
         while self.0.last().is_some_and(|row| row.n >= n) {
             self.0.pop();

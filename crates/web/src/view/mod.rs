@@ -1,6 +1,6 @@
-//! Folds of a run's events into what people look at, for every surface: terminal, screen, server.
+//! Folds a run's events into views for every surface: terminal, screen, server.
 //!
-//! Colours, widths and layout are not here: whoever draws a view chooses them.
+//! Colours, widths and layout are not here: the code that draws a view chooses them.
 
 mod activity;
 mod detail;

@@ -1,4 +1,4 @@
-//! What was asked of the run and is not answered yet, and the last answer. An answer is an event; nothing else counts.
+//! Tracks the controls that the run has not answered yet, and the last answer. Only an event counts as an answer.
 
 use jiff::Timestamp;
 use ralph_core::control::Control;
@@ -10,14 +10,14 @@ const SUCCESS_NOTICE_MS: i64 = 8_000;
 /// How long a refusal stays.
 const ERROR_NOTICE_MS: i64 = 60_000;
 
-/// A control that was asked for.
+/// A control that was sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PendingControl {
     pub control: Control,
     pub since: Timestamp,
 }
 
-/// The last answer in words.
+/// The last answer, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlNotice {
     pub text: String,
@@ -25,7 +25,7 @@ pub struct ControlNotice {
     since: Timestamp,
 }
 
-/// All that is asked for, oldest first.
+/// All pending controls, oldest first.
 #[derive(Debug, Default)]
 pub struct PendingControls {
     pending: Vec<PendingControl>,
@@ -33,7 +33,7 @@ pub struct PendingControls {
 }
 
 impl PendingControls {
-    /// Notes that something is asked for; `false` when the same is under way already.
+    /// Adds a pending control; returns `false` when the same control is pending already.
     pub fn add(&mut self, control: &Control, now: Timestamp) -> bool {
         if self.pending.iter().any(|pending| pending.control.kind() == control.kind()) {
             self.refuse(format!("already asked for: {}", progress_text(control)), now);
@@ -44,7 +44,7 @@ impl PendingControls {
         true
     }
 
-    /// Hears of an event: it may be the answer to something.
+    /// Handles an event, which may be the answer to a pending control.
     pub fn on_event(&mut self, event: &Event, now: Timestamp) {
         let answered = self.pending.iter().position(|pending| answers(event, &pending.control));
         if let Some(at) = answered {
@@ -52,12 +52,12 @@ impl PendingControls {
             self.set_notice(done_text(&control), true, now);
         }
         if matches!(event, Event::RunFinished { .. }) {
-            // A run that is over answers nothing more.
+            // A run that has ended answers nothing more.
             self.pending.clear();
         }
     }
 
-    /// Hears what whoever was asked said. What counts as done is still its event, where there is one to wait for.
+    /// Handles the acknowledgement of a control. A control is done only at its event, where there is one to wait for.
     pub fn on_answer(&mut self, kind: &str, outcome: Result<(), String>, resting: bool, now: Timestamp) {
         let at = self.pending.iter().position(|pending| pending.control.kind() == kind);
         match (outcome, at) {
@@ -83,7 +83,7 @@ impl PendingControls {
         self.notice = Some(ControlNotice { text, good, since: now });
     }
 
-    /// Takes an old answer away.
+    /// Removes an answer that was shown long enough.
     pub fn expire_notice(&mut self, now: Timestamp) {
         let old = |notice: &ControlNotice| {
             let age = now.as_millisecond() - notice.since.as_millisecond();
@@ -107,7 +107,7 @@ impl PendingControls {
     }
 }
 
-/// Tells whether the acknowledgement alone is not the effect yet.
+/// Returns whether a control takes effect only at its event, not at the acknowledgement.
 fn needs_event(control: &Control) -> bool {
     matches!(control, Control::Pause | Control::Stop)
 }
@@ -121,7 +121,7 @@ fn answers(event: &Event, control: &Control) -> bool {
     }
 }
 
-/// Says what is under way.
+/// Describes a control that is pending.
 pub fn progress_text(control: &Control) -> String {
     match control {
         Control::Pause => "pausing after the action under way".to_owned(),

@@ -1,4 +1,4 @@
-//! One run as it is looked at: its state, and what only those who look at it want to know.
+//! Folds the events of one run into its state and what only views need.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub struct RunView {
     pub activity: Option<RunActivity>,
     pub iterations: IterationTable,
     pub spend: SpendHistory,
-    /// By box.
+    /// The last result of each box.
     pub proof_results: BTreeMap<String, LastProofResult>,
     /// The next step that the end of the run named.
     pub next: Option<String>,
@@ -41,7 +41,7 @@ impl RunView {
     pub fn apply(&mut self, line: &EventLine, now: Timestamp) {
         self.events_read += 1;
         match &mut self.state {
-            // What does not fit the history is still worth showing.
+            // An event that does not fit the history is still shown.
             Some(state) => drop(state.apply(line)),
             None => self.state = RunState::begin(line.clone()).ok(),
         }

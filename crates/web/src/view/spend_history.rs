@@ -1,8 +1,8 @@
-//! How a budget is being used up: what was spent after each iteration, and where that leads.
+//! Tracks how a budget is used up: what was spent after each iteration, and the forecast.
 
 use ralph_core::budget::{Budget, BudgetKind, BudgetUsage};
 
-/// How many of the last iterations say how fast it goes.
+/// How many of the last iterations determine the pace.
 const PACE_WINDOW: usize = 5;
 
 /// How many points are kept; older ones are thinned out.
@@ -14,7 +14,7 @@ pub struct SpendHistory(Vec<BudgetUsage>);
 
 impl SpendHistory {
     pub fn push(&mut self, spent: BudgetUsage) {
-        // One that is made again replaces what came of it.
+        // An iteration that is run again replaces its earlier point.
         while self.0.last().is_some_and(|point| point.iterations >= spent.iterations) {
             self.0.pop();
         }
@@ -39,7 +39,7 @@ impl SpendHistory {
         self.0.last().map_or(0, |point| point.iterations)
     }
 
-    /// Returns what an iteration takes by the last few; `None` before the first has ended.
+    /// Returns what an iteration takes on average over the last few; `None` before the first has ended.
     pub fn pace(&self, limit: BudgetKind) -> Option<f64> {
         let last = self.0.last()?;
         let from = self.0.len().checked_sub(PACE_WINDOW + 1).and_then(|at| self.0.get(at)).copied().unwrap_or_default();
@@ -47,14 +47,14 @@ impl SpendHistory {
         (iterations > 0).then(|| last.of(limit).saturating_sub(from.of(limit)) as f64 / f64::from(iterations))
     }
 
-    /// Returns what will have been spent when an iteration ends, if it goes on like this.
+    /// Returns what will have been spent when an iteration ends, at the current pace.
     pub fn projected(&self, limit: BudgetKind, spent: &BudgetUsage, iteration: f64) -> Option<f64> {
         let ahead = (iteration - f64::from(self.last_iteration())).max(0.0);
         Some(spent.of(limit) as f64 + self.pace(limit)? * ahead)
     }
 }
 
-/// Returns the budget whose use is worth a picture: money, then tokens, then time.
+/// Returns the budget to chart: money, then tokens, then time.
 pub fn charted_limit(budget: &Budget, spent: &BudgetUsage) -> BudgetKind {
     if budget.cost.is_some() || spent.cost.0 > 0 {
         BudgetKind::Cost
@@ -65,16 +65,16 @@ pub fn charted_limit(budget: &Budget, spent: &BudgetUsage) -> BudgetKind {
     }
 }
 
-/// Where the pace of the last iterations leads.
+/// The forecast at the pace of the last iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpendForecast {
     /// The budget is used up in an iteration before the last.
     RunsOut { limit: BudgetKind, iteration: u32 },
-    /// So much will have been spent after the last iteration.
+    /// The amount that will have been spent after the last iteration.
     Lasts { limit: BudgetKind, projected: u64, whole: Option<u64> },
 }
 
-/// Returns where the pace leads; `None` before the first iteration has ended.
+/// Returns the forecast; `None` before the first iteration has ended.
 pub fn forecast(budget: &Budget, spent: &BudgetUsage, burn: &SpendHistory) -> Option<SpendForecast> {
     let limit = charted_limit(budget, spent);
     let pace = burn.pace(limit)?;

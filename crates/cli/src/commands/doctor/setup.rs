@@ -1,4 +1,4 @@
-//! What the person has set up: the config, the default profile and its key, and files of strangers.
+//! Checks what the user has set up: the config, the default profile and its key, and files that are not trusted yet.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(super) async fn check_setup(setup: &CliSetup) -> Vec<DoctorFinding> {
     let config = match resolve_config(&setup.host, top.as_deref(), &RunOverrides::default(), None) {
         Ok(config) => {
             let file = config_file(&setup.host.home);
-            let there = if file.exists() { "" } else { " is not there: what is built in counts" };
+            let there = if file.exists() { "" } else { " does not exist: the built-in defaults apply" };
             findings.push(finding("config", BackendCheckStatus::Good, format!("`{}`{there}", file.display()), None));
             config
         }
@@ -49,7 +49,7 @@ pub(super) async fn check_setup(setup: &CliSetup) -> Vec<DoctorFinding> {
     findings
 }
 
-/// Says whether runs have a place to be written down in.
+/// Reports whether runs can write to the state directory.
 fn state_dir_finding(dir: &Path) -> DoctorFinding {
     let there = dir.ancestors().find(|path| path.exists()).unwrap_or(dir);
     let may = rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
@@ -59,12 +59,12 @@ fn state_dir_finding(dir: &Path) -> DoctorFinding {
             "state",
             BackendCheckStatus::Missing,
             format!("`{}` cannot be written: {why}", there.display()),
-            Some("name another folder with RALPH_STATE_DIR, or make this one yours"),
+            Some("name another folder with RALPH_STATE_DIR, or make this one writable"),
         ),
     }
 }
 
-/// A key that is not there is no fault of the machine's: another profile may be meant.
+/// Reports the default profile and its key. A missing key is only a weakness: the user may mean another profile.
 fn profile_finding(profile: &str, model: &str, key: &ProfileKeyStatus) -> DoctorFinding {
     let (state, next) = match key {
         ProfileKeyStatus::Missing { name } | ProfileKeyStatus::Expired { name } => {

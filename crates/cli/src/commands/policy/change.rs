@@ -1,4 +1,4 @@
-//! `ralph policy allow|deny`: for one run by a control, or for all runs to come in the user's own file.
+//! `ralph policy allow|deny`: changes one run by a control, or all future runs in the user's config file.
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -22,7 +22,7 @@ use crate::error::{CliError, CliResult};
 use crate::setup::{CliSetup, error_with_hint};
 use crate::ui::Ui;
 
-/// The list that is added to.
+/// The list to which hosts are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PolicyList {
     Allowed,
@@ -46,7 +46,7 @@ impl PolicyList {
 }
 
 pub(super) async fn change(setup: &CliSetup, args: &PolicyChangeArgs, list: PolicyList, ui: &mut Ui) -> CliResult {
-    // All of them are looked at before the first is applied.
+    // All entries are checked before the first is applied.
     let hosts = args.hosts.iter().map(|host| normalize_entry(host, list)).collect::<Result<Vec<_>, _>>()?;
     match &args.of.run {
         Some(run) => change_run(setup, run, &hosts, list, ui).await,
@@ -54,7 +54,7 @@ pub(super) async fn change(setup: &CliSetup, args: &PolicyChangeArgs, list: Poli
     }
 }
 
-/// Returns an entry as it is kept: a preset by its name, a rule in its one spelling.
+/// Returns an entry as it is stored: a preset by its name, a rule in its canonical form.
 fn normalize_entry(host: &str, list: PolicyList) -> Result<String, CliError> {
     let host = host.trim();
     if PRESETS.iter().any(|preset| preset.name == host) {
@@ -75,7 +75,7 @@ fn normalize_entry(host: &str, list: PolicyList) -> Result<String, CliError> {
     Ok(rule.to_string())
 }
 
-/// What the address filter refuses whatever the rules say is not written down as allowed.
+/// Refuses an allow rule for an address that the address filter refuses regardless of the rules.
 fn reject_unreachable(rule: &PolicyRule) -> Result<(), CliError> {
     let HostPattern::Exact(host) = rule.host() else { return Ok(()) };
     let Ok(target) = EgressTarget::new(host, rule.port().unwrap_or(443)) else { return Ok(()) };
@@ -89,7 +89,7 @@ fn reject_unreachable(rule: &PolicyRule) -> Result<(), CliError> {
         failure("which cannot be opened for single requests")
             .hint(format!("ralph policy allow {}", shell_argument(&target.allow_rule())))
     } else {
-        failure("which is never reached").hint("name a host or an address that is not inside")
+        failure("which is never reached").hint("name a host or an address that is not internal")
     })
 }
 
@@ -111,7 +111,7 @@ async fn change_run(setup: &CliSetup, run: &str, hosts: &[String], list: PolicyL
     let from = if live { "from now on" } else { "once it is resumed" };
     ui.print_message(&format!("run {id} {can} {} {from}", hosts.join(", ")));
     if unheld {
-        ui.print_message("its sandbox does not isolate, so nothing holds it to its network policy");
+        ui.print_message("its sandbox does not isolate, so its network policy is not enforced");
     }
     Ok(RalphExitCode::Success)
 }
@@ -130,11 +130,11 @@ fn change_user_config(setup: &CliSetup, hosts: &[String], list: PolicyList, ui: 
         reject_denied(before.values.sandbox.network.denied.unwrap_or_default(), hosts, &shown)?;
     }
     let by_hand = || {
-        CliError::usage(format!("`{shown}` is written in a way that cannot be added to"))
+        CliError::usage(format!("`{shown}` has a form that cannot be edited automatically"))
             .hint(format!("add them by hand to `sandbox.network.{}` in {shown}", list.key()))
     };
     let edited = edit(&text, list, hosts).ok_or_else(by_hand)?;
-    // What is written must mean what was asked for; otherwise nothing is written.
+    // The edited file must have the requested meaning; otherwise nothing is written.
     let after = read(&edited.text).map_err(|_| by_hand())?.values.sandbox.network;
     let rules = if list == PolicyList::Allowed { after.allowed } else { after.denied }.unwrap_or_default();
     let meant = hosts.iter().filter_map(|host| expand(host).ok()).flatten().all(|rule| rules.contains(&rule));
@@ -148,7 +148,7 @@ fn change_user_config(setup: &CliSetup, hosts: &[String], list: PolicyList, ui: 
     Ok(RalphExitCode::Success)
 }
 
-/// A deny rule is a decision: what it covers is not allowed by adding it to the other list.
+/// Refuses to allow what a deny rule covers: deny beats allow, so that adding it would have no effect.
 fn reject_denied(denied: Vec<PolicyRule>, hosts: &[String], shown: &str) -> Result<(), CliError> {
     let policy = Policy { deny: denied, ..Policy::default() };
     for host in hosts {
@@ -180,15 +180,15 @@ fn print_change(edited: &ConfigEdit, list: PolicyList, shown: &str, ui: &mut Ui)
     }
     if let Some(mode) = mode {
         ui.print_message(&format!(
-            "`sandbox.network.policy` was `deny` there and is `{mode}` now: with `deny` no list counts"
+            "`sandbox.network.policy` was `deny` there and is `{mode}` now: with `deny` no list applies"
         ));
     }
     if !added.is_empty() || mode.is_some() {
-        ui.print_message("runs that start from now on have it; a run under way takes --run RUN");
+        ui.print_message("it applies to runs that start from now on; for a run under way use --run RUN");
     }
 }
 
-/// Replaces the file, or what it links to, whole or not at all, and leaves it as readable as it was.
+/// Replaces the file, or the file that it links to, atomically and keeps its permissions.
 fn replace_file(path: &Path, text: &str) -> std::io::Result<()> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().unwrap_or(Path::new("."));
@@ -205,5 +205,5 @@ fn replace_file(path: &Path, text: &str) -> std::io::Result<()> {
 fn write_error(path: &Path, error: &std::io::Error) -> CliError {
     CliError::new(RalphExitCode::Failed, format!("could not change `{}`", path.display()))
         .with_cause(error)
-        .hint("check that it is yours to write; `ralph config path` lists all files")
+        .hint("check that you may write it; `ralph config path` lists all files")
 }

@@ -1,4 +1,4 @@
-//! Adds hosts to a list of the user's `config.toml` and leaves every other byte of it alone.
+//! Adds hosts to a list of the user's `config.toml` and leaves every other byte of it unchanged.
 
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
@@ -9,13 +9,13 @@ use super::change::PolicyList;
 pub(super) struct ConfigEdit {
     pub(super) text: String,
     pub(super) added: Vec<String>,
-    /// What stood there before.
+    /// The hosts that were in the list already.
     pub(super) already_present: Vec<String>,
-    /// The policy that had to be set for a list to count.
+    /// The policy mode that had to be set for the list to take effect.
     pub(super) mode: Option<&'static str>,
 }
 
-/// Adds entries to a list; `None` when the file is no TOML or holds something else where the list belongs.
+/// Adds entries to a list; `None` when the file is not TOML or has something other than a list there.
 pub(super) fn edit(text: &str, list: PolicyList, hosts: &[String]) -> Option<ConfigEdit> {
     let mut document: DocumentMut = text.parse().ok()?;
     let sandbox = child_table(document.as_table_mut(), "sandbox", false)?;
@@ -24,7 +24,7 @@ pub(super) fn edit(text: &str, list: PolicyList, hosts: &[String]) -> Option<Con
     let mut mode = None;
     if list == PolicyList::Allowed && network.get("policy").and_then(Item::as_str) == Some("deny") {
         mode = Some("allowlist");
-        // Only the word changes; what stands around it stays.
+        // Only the value changes; whitespace and comments around it stay.
         let policy = network.get_mut("policy")?.as_value_mut()?;
         let decor = policy.decor().clone();
         *policy = Value::from("allowlist");
@@ -46,14 +46,14 @@ pub(super) fn edit(text: &str, list: PolicyList, hosts: &[String]) -> Option<Con
     Some(ConfigEdit { text: document.to_string(), added, already_present: there, mode })
 }
 
-/// Returns a table inside another one, made when it is missing, and whether it is written on one line.
+/// Returns a table inside another one, created when it is missing, and whether it is written on one line.
 fn child_table<'t>(table: &'t mut dyn TableLike, key: &str, inline: bool) -> Option<(&'t mut dyn TableLike, bool)> {
     let item = table.entry(key).or_insert_with(|| {
         if inline {
             return Item::Value(Value::InlineTable(InlineTable::new()));
         }
         let mut new = Table::new();
-        // `[sandbox]` alone would be an empty line for nothing.
+        // Implicit, because `[sandbox]` alone would only be an empty section.
         new.set_implicit(true);
         Item::Table(new)
     });
@@ -61,7 +61,7 @@ fn child_table<'t>(table: &'t mut dyn TableLike, key: &str, inline: bool) -> Opt
     Some((item.as_table_like_mut()?, inline))
 }
 
-/// Adds an entry the way the others are written: on a line of its own where they are.
+/// Adds an entry in the style of the others: on a line of its own where they are.
 fn push_entry(entries: &mut Array, host: &str) {
     let mut value = Value::from(host);
     let raw = |text: Option<&toml_edit::RawString>| text.and_then(|text| text.as_str()).unwrap_or_default().to_owned();
@@ -91,7 +91,7 @@ mod tests {
         let edited = edit(text, list, &hosts);
         assert_eq!(edited.as_ref().map(|edited| edited.text.as_str()), want);
         if let Some(edited) = edited {
-            // Doing it twice is doing it once.
+            // The edit is idempotent.
             let again = edit(&edited.text, list, &hosts).expect("it was edited before");
             assert_eq!((again.text, again.added, again.mode), (edited.text, Vec::new(), None));
         }

@@ -1,4 +1,4 @@
-//! `ralph policy log`: what was decided at the doors of a run, repeats told once with a count.
+//! `ralph policy log`: prints the egress proxy's decisions for a run, with repeated ones counted in one row.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::render::align_columns;
 use crate::setup::CliSetup;
 use crate::ui::{DIM, GREEN, RED, Ui, YELLOW, one_line, paint};
 
-/// How often a followed run is looked at.
+/// How often a followed run is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// So many different things are told apart; a run can make up as many hosts as it likes.
+/// The most rows that are kept apart: a run can invent as many hosts as it likes.
 const MAX_ROWS: usize = 5000;
 
 pub(super) async fn log(setup: &CliSetup, args: &PolicyLogArgs, ui: &mut Ui) -> CliResult {
@@ -62,7 +62,7 @@ fn matches_filter(entry: &AuditLine, denied: bool) -> bool {
     !denied || entry.record.as_ref().is_some_and(AuditRecord::is_denial)
 }
 
-/// What is seen while it happens is told the first time and at every tenfold after that.
+/// Returns whether a followed row is printed again: the first time and at every power of ten after that.
 fn is_power_of_ten(count: u64) -> bool {
     count.checked_ilog10().is_some_and(|digits| 10_u64.checked_pow(digits) == Some(count))
 }
@@ -72,7 +72,7 @@ struct PolicyLogTable {
     run: String,
     rows: Vec<PolicyLogRow>,
     row_index: BTreeMap<(String, String, String), usize>,
-    /// Records beyond what is told apart.
+    /// Records beyond the most rows.
     overflow: u64,
     unreadable: u64,
 }
@@ -85,12 +85,12 @@ struct PolicyLogRow {
     reason: String,
     remedy: Option<String>,
     count: u64,
-    /// What tunnels carried, out and back.
+    /// Bytes that tunnels carried, out and back.
     tunnel_bytes: (u64, u64),
 }
 
 impl PolicyLogTable {
-    /// Takes one line; returns the row it counts in.
+    /// Adds one line and returns the row in which it is counted.
     fn add(&mut self, entry: &AuditLine, denied: bool) -> Option<&PolicyLogRow> {
         let Some(record) = &entry.record else {
             self.unreadable += 1;
@@ -122,18 +122,15 @@ impl PolicyLogTable {
             ui.print_data(&line);
         }
         if self.rows.is_empty() {
-            let what = if denied { "nothing was refused at" } else { "nobody has come to" };
-            ui.print_message(&format!("{what} the doors of run {} yet", self.run));
+            let what = if denied { "refused" } else { "decided" };
+            ui.print_message(&format!("the egress proxy has {what} nothing for run {} yet", self.run));
         }
         if self.overflow > 0 {
-            ui.print_message(&format!(
-                "records that are not told apart any more: {}; --json prints each",
-                self.overflow
-            ));
+            ui.print_message(&format!("records that are not listed: {}; --json prints each", self.overflow));
         }
         if self.unreadable > 0 {
             ui.print_message(&format!(
-                "lines that are no records: {}; next: ralph audit verify {}",
+                "lines that are not records: {}; next: ralph audit verify {}",
                 self.unreadable, self.run
             ));
         }
@@ -161,7 +158,7 @@ impl PolicyLogRow {
             AuditRecordKind::Spent => {
                 (format!("{} {}", text(&record.route), text(&record.model)), text(&record.reason))
             }
-            AuditRecordKind::Closed => (record.sandbox.clone(), "its doors were closed".to_owned()),
+            AuditRecordKind::Closed => (record.sandbox.clone(), "its listeners were closed".to_owned()),
             _ => (host, text(&record.reason)),
         };
         let word = record.decision.clone().filter(|_| record.kind == AuditRecordKind::Decision || record.is_denial());
@@ -188,7 +185,7 @@ impl PolicyLogRow {
         };
         let times = if self.count > 1 { format!("×{}", self.count) } else { String::new() };
         let of = format!(" --run {run}");
-        // Shown whole or not at all: half a rule is another rule.
+        // Printed whole or not at all: a truncated rule is another rule.
         let remedy = self.remedy.as_ref().and_then(|rule| rule.parse::<PolicyRule>().ok());
         let next = remedy.map(|rule| format!("  next: {}", allow_command(&rule.to_string(), &of)));
         let reason = match self.tunnel_bytes {
@@ -211,7 +208,7 @@ mod tests {
 
     #[test]
     fn tenfolds() {
-        let told: Vec<u64> = (0..=1000).filter(|count| is_power_of_ten(*count)).collect();
-        assert_eq!(told, [1, 10, 100, 1000]);
+        let printed: Vec<u64> = (0..=1000).filter(|count| is_power_of_ten(*count)).collect();
+        assert_eq!(printed, [1, 10, 100, 1000]);
     }
 }

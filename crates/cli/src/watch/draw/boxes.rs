@@ -1,4 +1,4 @@
-//! The checkboxes by milestone, with what ralph itself found: verified, failed, or not checked yet.
+//! Draws the checkboxes by milestone, with what ralph itself found: verified, failed, or not checked yet.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::super::model::WatchModel;
 use super::super::text::{single_line, truncate};
 use super::theme::{TextTone, style};
 
-/// Says how many are verified.
+/// Returns how many boxes are verified, as text.
 pub(super) fn verified_text(model: &WatchModel) -> String {
     let Some(state) = &model.run.state else { return String::new() };
     format!("{} of {} verified", state.verified.len(), state.started.boxes.len())
@@ -26,11 +26,11 @@ pub(super) fn lines(model: &WatchModel, area: Rect) -> Vec<Line<'static>> {
     }
     let mut rows = checkbox_rows(model, state, &BTreeSet::new());
     if rows.len() > height {
-        // What is done needs no more than its milestone.
+        // A complete milestone is folded into its title.
         rows = self::checkbox_rows(model, state, &state.complete_milestones());
     }
     let hidden = if rows.len() > height {
-        // The first that is open is the one worth seeing.
+        // Scrolled to the first open box, which is the most interesting.
         let open = rows.iter().position(|row| row.open).unwrap_or(0);
         let from = open.saturating_sub(1).min(rows.len() - height);
         let rest = rows.len() - from;

@@ -1,4 +1,4 @@
-//! The budgets as bars, the pace, and the loop score; with room, the burn-down below.
+//! Draws the budgets as bars, the forecast and the loop score; with room, the burn-down chart below.
 
 use ralph_core::budget::BudgetKind;
 use ralph_core::gutter::GUTTER_THRESHOLD;
@@ -73,7 +73,7 @@ pub(super) fn summary_lines(model: &WatchModel, area: Rect) -> Vec<Line<'static>
     vec![first, Line::from(second)]
 }
 
-/// Tokens are only shown where they count.
+/// Returns the limits to show; tokens only if they are limited.
 fn shown_limits(state: &RunState) -> impl Iterator<Item = BudgetKind> {
     let tokens = state.budget.tokens.is_some() || state.spent.tokens > 0;
     BudgetKind::ALL.into_iter().filter(move |limit| *limit != BudgetKind::Tokens || tokens)

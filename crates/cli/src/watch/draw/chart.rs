@@ -1,4 +1,4 @@
-//! The burn-down: what was spent after each iteration, where it leads, and the limit above.
+//! Draws the burn-down chart: what was spent after each iteration, the forecast, and the limit above.
 
 use ralph_core::run::RunState;
 use ralph_web::view::charted_limit;
@@ -9,12 +9,12 @@ use super::super::spend_text::format_amount;
 use super::super::text::{align_left, align_right, truncate};
 use super::theme::{TextTone, style};
 
-/// Columns for the numbers at the side.
+/// Columns for the axis labels.
 const LABEL_WIDTH: usize = 9;
 
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
-/// Draws the picture in a number of lines, which is at least four.
+/// Draws the chart in a number of lines, which is at least four.
 pub(super) fn lines(model: &WatchModel, state: &RunState, width: usize, height: usize) -> Vec<Line<'static>> {
     let limit = charted_limit(&state.budget, &state.spent);
     let burn = &model.run.spend;
@@ -23,12 +23,12 @@ pub(super) fn lines(model: &WatchModel, state: &RunState, width: usize, height: 
     if columns < 8 || rows == 0 {
         return Vec::new();
     }
-    // A budget of a thousand iterations says little about the first ten.
+    // Not the whole budget: on a scale of a thousand iterations the first ten would be invisible.
     let end = f64::from(state.budget.iterations.min(burn.last_iteration().saturating_mul(4).max(10)).max(1));
     let whole = state.budget.of(limit).map(|whole| whole as f64);
     let projected = burn.projected(limit, &state.spent, end).filter(|_| state.status.is_active());
     let spent = state.spent.of(limit) as f64;
-    // The limit is the top; without one, whatever there will be.
+    // The limit is the top; without one, the largest projected value.
     let top =
         whole.unwrap_or(0.0).max(spent).max(if whole.is_none() { projected.unwrap_or(0.0) } else { 0.0 }).max(1.0);
     let at = |column: usize| (column as f64 + 1.0) / columns as f64 * end;
@@ -53,7 +53,7 @@ pub(super) fn lines(model: &WatchModel, state: &RunState, width: usize, height: 
             } else {
                 0.0
             };
-            // Something is never nothing.
+            // A positive amount is always visible.
             let filled = whole_number((filled / top * rows as f64 * 8.0).round()).max(u64::from(filled > 0.0));
             let eighths = filled.saturating_sub(row as u64 * 8).min(8);
             let ahead = projected.is_some() && iteration > f64::from(burn.last_iteration());
@@ -80,7 +80,7 @@ pub(super) fn lines(model: &WatchModel, state: &RunState, width: usize, height: 
     lines
 }
 
-/// The line below, with a mark where the profile changed.
+/// Draws the axis, with a mark where the profile changed.
 fn axis(model: &WatchModel, columns: usize, end: f64) -> Line<'static> {
     let mut cells = vec!["─"; columns];
     let swaps = model.run.iterations.profile_changes();

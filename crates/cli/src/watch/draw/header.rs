@@ -1,4 +1,4 @@
-//! The part that never scrolls away: the task, where it stands and why, its branch, pull request and profile.
+//! Draws the header, which is always visible: the task, its state and why, its branch, pull request and profile.
 
 use jiff::Timestamp;
 use ralph_core::event::RunStopReason;
@@ -28,7 +28,7 @@ pub(in super::super) fn lines(model: &WatchModel, width: u16) -> Vec<Line<'stati
     let standing = format!("{mark} {word} {}", format_duration(model.worked_ms(state)));
     let mut lines = vec![title_line(model, &single_line(&state.started.title), &standing, tone, width)];
     let now = activity_lines(model, state, width);
-    // On a small screen the next step is worth more than where the work comes from.
+    // On a small screen the next step is more important than the origin.
     if width >= 60 || now.len() < 2 {
         lines.push(Line::styled(
             truncate(&format!(" {}", origin_text(state, width)), width),
@@ -49,7 +49,7 @@ fn title_line(model: &WatchModel, title: &str, standing: &str, tone: TextTone, w
     ])
 }
 
-/// Returns mark, word and tone of where a run stands.
+/// Returns mark, word and tone of a run's state.
 fn status_parts(state: &RunState, driven: bool) -> (&'static str, &'static str, TextTone) {
     let word = view::status_word(&state.status, driven);
     let (mark, tone) = match &state.status {
@@ -64,7 +64,7 @@ fn status_parts(state: &RunState, driven: bool) -> (&'static str, &'static str, 
     (mark, word, tone)
 }
 
-/// Profile, pull request, branch and run: the short ones first, because the end may be cut.
+/// Returns profile, pull request, branch and run: the short ones first, because the end may be cut.
 fn origin_text(state: &RunState, width: usize) -> String {
     let pull_request = match &state.pull_request {
         None => "no pull request yet".to_owned(),
@@ -75,9 +75,9 @@ fn origin_text(state: &RunState, width: usize) -> String {
     format!("{profile} · {pull_request} · {} · run {}", single_line(&state.started.branch), single_line(state.id()))
 }
 
-/// What it is at, or why it rests and what to do about that.
+/// Returns the current activity, or why the run rests and what to do about it.
 fn activity_lines(model: &WatchModel, state: &RunState, width: usize) -> Vec<Line<'static>> {
-    let told = |mark: &str, words: &str, tone: TextTone| {
+    let notice = |mark: &str, words: &str, tone: TextTone| {
         let indent = display_width(mark) + 2;
         let lines = wrap(&single_line(words), width.saturating_sub(indent), 2);
         let one = |(at, words): (usize, String)| {
@@ -87,7 +87,7 @@ fn activity_lines(model: &WatchModel, state: &RunState, width: usize) -> Vec<Lin
         lines.into_iter().enumerate().map(one).collect::<Vec<_>>()
     };
     let with_next = |mark: &str, why: &str, tone: TextTone, next: &str| {
-        [told(mark, why, tone), told("next:", next, TextTone::Bold)].concat()
+        [notice(mark, why, tone), notice("next:", next, TextTone::Bold)].concat()
     };
     if let Some(why) = &model.unreadable {
         return with_next("✗", why, TextTone::Bad, &format!("ralph logs {}", state.id()));
@@ -97,7 +97,7 @@ fn activity_lines(model: &WatchModel, state: &RunState, width: usize) -> Vec<Lin
         return with_next("✗", why, TextTone::Bad, "ralph ls");
     }
     if !model.caught_up {
-        return told("…", &format!("reading what happened so far: {} events", model.run.events_read), TextTone::Dim);
+        return notice("…", &format!("reading what happened so far: {} events", model.run.events_read), TextTone::Dim);
     }
     if let Some((why, next)) = view::rest_reason(&state.status, state.id(), model.live) {
         let crashed = state.status.is_active();
@@ -122,11 +122,11 @@ fn activity_lines(model: &WatchModel, state: &RunState, width: usize) -> Vec<Lin
             let mark = Span::styled(" ▸ ", style(model, TextTone::Accent));
             vec![Line::from(vec![mark, what, Span::styled(passed, style(model, TextTone::Dim))])]
         }
-        None => told("▸", "working", TextTone::Accent),
+        None => notice("▸", "working", TextTone::Accent),
     }
 }
 
-/// The hour as the reader's clock shows it, and how long that is.
+/// Returns when the quota resets, in the user's time zone, and how long that takes.
 fn quota_text(model: &WatchModel, until: Timestamp) -> String {
     let hour = until.to_zoned(model.zone.clone()).strftime("%a %H:%M").to_string();
     match until.as_millisecond() - model.now.as_millisecond() {

@@ -1,4 +1,4 @@
-//! One row for each iteration, the newest first: number, outcome, duration, cost, loop score.
+//! Draws one row for each iteration, the newest first: number, outcome, duration, cost, loop score.
 
 use ralph_core::event::IterationOutcome;
 use ralph_core::gutter::GUTTER_THRESHOLD;
@@ -10,7 +10,7 @@ use super::super::model::WatchModel;
 use super::super::text::{align_left, align_right, format_duration, format_money, pluralize, truncate};
 use super::theme::{TextTone, style};
 
-/// Time, cost and score take this much; number and outcome have the rest.
+/// The width of time, cost and score; number and outcome have the rest.
 const FIXED_COLUMNS_WIDTH: usize = 7 + 8 + 5;
 
 pub(super) fn lines(model: &WatchModel, area: Rect) -> Vec<Line<'static>> {
@@ -54,7 +54,7 @@ fn iteration_line(model: &WatchModel, row: &IterationRow, number: usize, room: u
     };
     let score = row.score.map_or_else(|| "-".to_owned(), |score| format!("{score:.1}"));
     let gutter = row.score.is_some_and(|score| score >= GUTTER_THRESHOLD);
-    // The mark stands beside the number, so that the colour says nothing new.
+    // The mark is beside the number, so that the colour carries no information of its own.
     let (score, score_tone) = if gutter { (format!("{score}!"), TextTone::Bad) } else { (score, TextTone::Plain) };
     let word = if gutter { format!("{word}, gutter") } else { word };
     Line::from(vec![

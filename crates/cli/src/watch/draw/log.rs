@@ -1,4 +1,4 @@
-//! The tail of the log.
+//! Draws the tail of the log.
 
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -8,7 +8,7 @@ use super::super::model::WatchModel;
 use super::super::text::{pluralize, truncate};
 use super::theme::{TextTone, style};
 
-/// Says whether it follows, and how to let it again.
+/// Returns whether the log follows, and how to follow again.
 pub(super) fn follow_status(model: &WatchModel, width: u16) -> String {
     let below = model.log.rows_below();
     let words = if model.log.is_following() {
@@ -34,7 +34,7 @@ pub(super) fn lines(model: &WatchModel, area: Rect) -> Vec<Line<'static>> {
 }
 
 fn row_line(model: &WatchModel, row: &LogPanelRow, width: usize) -> Line<'static> {
-    // Time is the first thing a narrow screen goes without.
+    // A narrow screen omits the time first.
     let time = match row.at {
         _ if width < 60 => String::new(),
         Some(at) => at.to_zoned(model.zone.clone()).strftime("%H:%M:%S ").to_string(),
@@ -53,7 +53,7 @@ fn row_line(model: &WatchModel, row: &LogPanelRow, width: usize) -> Line<'static
     let marked = matches!(tone, TextTone::Good | TextTone::Bad | TextTone::Warn);
     let mut spans = vec![Span::raw(" "), Span::styled(time, style(model, TextTone::Dim))];
     if marked {
-        // Only the mark is coloured: a screen full of colour says nothing.
+        // Only the mark is coloured: on a screen full of colour nothing stands out.
         let mark = text.len() - trimmed.len() + trimmed.chars().next().map_or(0, char::len_utf8);
         let (mark, rest) = text.split_at(mark);
         spans.push(Span::styled(mark.to_owned(), style(model, tone)));

@@ -1,4 +1,4 @@
-//! The model as cells: pure, for any size. Colour only decorates what words and marks already say.
+//! Renders the model as cells: pure, for any size. Colour only repeats what words and marks already say.
 
 mod boxes;
 mod budgets;

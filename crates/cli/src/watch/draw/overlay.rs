@@ -1,4 +1,4 @@
-//! What is said below the panels and over them: pending controls, answers, questions, the keys.
+//! Draws what is below and over the panels: pending controls, answers, questions, the keys.
 
 use ralph_core::run::RunStatus;
 use ralph_web::view::{PendingControl, progress_text};
@@ -13,7 +13,7 @@ use super::super::model::{ChoiceItem, ChoiceKind, InputMode, WatchModel};
 use super::super::text::{align_left, display_width, format_duration, single_line, truncate, truncate_start, wrap};
 use super::theme::{TextTone, style};
 
-/// The line above the footer: a question, what is pending, or the last answer.
+/// Draws the line above the footer: a question, the pending controls, or the last answer.
 pub(super) fn message(model: &WatchModel, width: u16) -> Line<'static> {
     let width = usize::from(width);
     match &model.mode {
@@ -32,14 +32,14 @@ pub(super) fn message(model: &WatchModel, width: u16) -> Line<'static> {
         InputMode::Browse | InputMode::Help | InputMode::Choose { .. } => (),
     }
     if !model.run.controls.pending().is_empty() {
-        let said = |pending: &PendingControl| {
+        let describe = |pending: &PendingControl| {
             format!(
                 "{} {}",
                 single_line(&progress_text(&pending.control)),
                 format_duration(model.elapsed_ms(pending.since))
             )
         };
-        let words: Vec<String> = model.run.controls.pending().iter().map(said).collect();
+        let words: Vec<String> = model.run.controls.pending().iter().map(describe).collect();
         return Line::from(vec![
             Span::styled(" … ", style(model, TextTone::Accent)),
             Span::raw(truncate(&words.join(" · "), width.saturating_sub(3))),
@@ -53,7 +53,7 @@ pub(super) fn message(model: &WatchModel, width: u16) -> Line<'static> {
     ])
 }
 
-/// The keys that make sense now, as many as fit; help and quit always.
+/// Draws the keys that currently do something, as many as fit; help and quit always.
 pub(super) fn footer(model: &WatchModel, width: u16) -> Line<'static> {
     let width = usize::from(width);
     let keys: Vec<(&str, &str)> = match &model.mode {
@@ -65,7 +65,7 @@ pub(super) fn footer(model: &WatchModel, width: u16) -> Line<'static> {
     };
     let ends = if model.mode == InputMode::Browse { 2 } else { 0 };
     let size = |gap: usize| move |(key, word): &(&str, &str)| display_width(key) + display_width(word) + gap;
-    // Tighter where that shows more.
+    // With smaller gaps where that shows more keys.
     let gap = if keys.iter().map(size(3)).sum::<usize>() <= width { 2 } else { 1 };
     let (first, last) = keys.split_at(keys.len().saturating_sub(ends));
     let mut room = width.saturating_sub(last.iter().map(size(gap + 1)).sum());
@@ -79,14 +79,14 @@ pub(super) fn footer(model: &WatchModel, width: u16) -> Line<'static> {
     Line::from(shown.flat_map(|key| key_spans(model, *key, gap)).collect::<Vec<_>>())
 }
 
-/// The keys that do something where the run stands.
+/// Returns the keys that do something in the run's current state.
 fn available_keys(model: &WatchModel) -> Vec<(&'static str, &'static str)> {
     let status = model.run.state.as_ref().map(|state| &state.status);
     let active = status.is_none_or(RunStatus::is_active) && model.live;
     let over = status.is_some_and(RunStatus::is_ended);
     let useful = |key: &str| match key {
         "p" | "r" | "s" | "d" | "f" => !over,
-        // Words can be left for a run that may be resumed.
+        // Notes and guardrails can be left for a run that may be resumed.
         "n" | "g" => status != Some(&RunStatus::Succeeded),
         "a" => !over && model.has_open_proposals(),
         _ => true,
@@ -106,7 +106,7 @@ fn key_spans(model: &WatchModel, (key, word): (&str, &str), gap: usize) -> [Span
     ]
 }
 
-/// The page with all keys.
+/// Draws the page with all keys.
 pub(super) fn help(model: &WatchModel, frame: &mut Frame<'_>, area: Rect) {
     let keys = KEY_BINDINGS.iter().map(|(key, _, _)| display_width(key)).max().unwrap_or(0);
     let lines: Vec<Line<'static>> = KEY_BINDINGS
@@ -121,7 +121,7 @@ pub(super) fn help(model: &WatchModel, frame: &mut Frame<'_>, area: Rect) {
     popup(model, frame, area, "Keys", lines);
 }
 
-/// A list to choose from.
+/// Draws a list to choose from.
 pub(super) fn choice(
     model: &WatchModel,
     frame: &mut Frame<'_>,
@@ -138,7 +138,7 @@ pub(super) fn choice(
     let longest =
         items.iter().enumerate().map(|(index, item)| display_width(&words(index, item)) + 4).max().unwrap_or(0);
     let width = longest.max(display_width(title) + 4).min(usize::from(area.width.saturating_sub(2)));
-    // Who says yes has to know to what: words that are cut stand below, whole.
+    // The user has to know what is being confirmed: a text that is cut is repeated in full below.
     let whole = match items.get(at) {
         Some(item) if display_width(&words(at, item)) + 4 > width => {
             wrap(&single_line(&item.words), width.saturating_sub(4), 8)

@@ -1,4 +1,4 @@
-//! The whole screen, part by part.
+//! Draws the whole screen, part by part.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -11,7 +11,7 @@ use super::super::text;
 use super::theme::{TextTone, style};
 use super::{boxes, budgets, header, iterations, log, overlay};
 
-/// Draws everything.
+/// Draws the whole screen.
 pub(in super::super) fn draw(model: &WatchModel, frame: &mut Frame<'_>) {
     let area = frame.area();
     if area.width < 16 || area.height < 5 {
@@ -39,7 +39,7 @@ pub(in super::super) fn draw(model: &WatchModel, frame: &mut Frame<'_>) {
     }
 }
 
-/// Draws the frame of a panel, or its title alone where room is dear, and returns what is inside.
+/// Draws the frame of a panel, or only its title where space is scarce, and returns the area inside.
 fn panel(model: &WatchModel, frame: &mut Frame<'_>, area: Rect, framed: bool, title: &str, standing: &str) -> Rect {
     if area.is_empty() {
         return area;

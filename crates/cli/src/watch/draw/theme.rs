@@ -1,10 +1,10 @@
-//! Styles by what they mean. Without colour they differ by weight only.
+//! Defines the styles by meaning. Without colour they differ by weight only.
 
 use ratatui::style::{Color, Modifier, Style};
 
 use super::super::model::WatchModel;
 
-/// What a piece of text is.
+/// The meaning of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextTone {
     Plain,

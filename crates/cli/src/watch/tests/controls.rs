@@ -1,4 +1,4 @@
-//! What each key does, what is shown until its event arrives, and what is refused.
+//! Tests what each key does, what is shown until its event arrives, and what is refused.
 
 use ralph_core::control::Control;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -29,7 +29,7 @@ fn check(keys: &str, want: &Control, pending: &str, events: &[Value], done: &str
     assert_eq!(effect, Some(WatchEffect::Send(want.clone())), "{keys}");
     let shows = |story: &mut WatchFixture, words: &str| story.screen(80, 24).contains(words);
     assert!(shows(&mut story, pending), "{keys}: {}", story.screen(80, 24));
-    // The run has said yes; only its event counts.
+    // The run has accepted the control, but only its event ends the pending state.
     story.model.update(WatchMessage::Answered { kind: "other", outcome: Ok(()) });
     assert!(shows(&mut story, pending), "{keys}");
     for event in events {
@@ -73,7 +73,7 @@ fn every_control_is_pending_until_its_event() {
 }
 
 #[test]
-fn a_second_press_asks_nothing() {
+fn a_second_press_sends_nothing() {
     let mut story = running_fixture();
     assert_eq!(story.press('p'), Some(WatchEffect::Send(Control::Pause)));
     assert_eq!(story.press('p'), None);
@@ -82,17 +82,17 @@ fn a_second_press_asks_nothing() {
 }
 
 #[test]
-fn refusals_are_words() {
+fn refusals_are_shown() {
     let mut story = running_fixture();
     story.press('d');
     let why = "`diagnose` is not offered by this version".to_owned();
     story.model.update(WatchMessage::Answered { kind: "diagnose", outcome: Err(why.clone()) });
     let screen = story.screen(80, 24);
     assert!(screen.contains(&format!("✗ {why}")) && !screen.contains("asking for a diagnosis"), "{screen}");
-    // It stays long enough to be read, and goes.
+    // It stays long enough to be read, then disappears.
     assert!(story.advance(30).screen(80, 24).contains(&why));
     assert!(!story.advance(60).screen(80, 24).contains(&why));
-    // It can be asked for again.
+    // The control can be sent again.
     assert_eq!(story.press('d'), Some(WatchEffect::Send(Control::Diagnose)));
     let mut story = running_fixture();
     assert_eq!(story.press('a'), None);
@@ -100,7 +100,7 @@ fn refusals_are_words() {
 }
 
 #[test]
-fn what_is_open_is_offered_in_its_own_words() {
+fn open_proposals_are_offered_with_their_descriptions() {
     let mut story = running_fixture();
     story
         .write_diagnosis(3, &["an old advice", "a second one"])
@@ -120,7 +120,7 @@ fn what_is_open_is_offered_in_its_own_words() {
     story.push_event(&control_applied_json(&Control::ApplyProposal { number: 2 }));
     assert_eq!(story.press('a'), None);
     assert!(story.screen(80, 24).contains("there is no proposal to apply"));
-    // Words that are too long for the screen are told whole.
+    // A text that is too long for its line is shown in full below.
     story.write_diagnosis(
         6,
         &["first this, then that, and after all of it the very last thing that is to be done here"],
@@ -129,14 +129,14 @@ fn what_is_open_is_offered_in_its_own_words() {
     let screen = story.screen(80, 24);
     assert!(screen.contains("…") && screen.contains("thing that is to be done here"), "{screen}");
     story.press_code(KeyCode::Esc);
-    // What cannot be read is said, and nothing is offered blindly.
+    // An unreadable file is reported, and nothing is offered.
     story.write_diagnosis(7, &["the newest"]);
     story.model.update(WatchMessage::Proposals(Err("the proposals cannot be read".to_owned())));
     assert!(story.screen(80, 24).contains("✗ the proposals cannot be read"));
 }
 
 #[test]
-fn an_agent_is_offered_the_profiles_it_can_work_with() {
+fn only_profiles_the_agent_supports_are_offered() {
     let mut agent = super::fixture::run_started_json();
     agent["engine"] = "agent".into();
     agent["agent"] = json!({"name": "claude", "session_s": 1, "idle_s": 1, "grace_s": 1});
@@ -149,7 +149,7 @@ fn an_agent_is_offered_the_profiles_it_can_work_with() {
 }
 
 #[test]
-fn a_doctor_who_is_awaited_is_named() {
+fn the_profile_of_a_pending_diagnosis_is_named() {
     const AWAITED: &str = "waiting for a diagnosis by opus";
     let seen = |story: &mut WatchFixture| story.advance(5).screen(120, 40).contains(AWAITED);
     let answer = |kind: &str| {
@@ -157,7 +157,7 @@ fn a_doctor_who_is_awaited_is_named() {
             "answer": {"kind": kind, "error": "no", "proposals": 1, "response": ""}, "duration_ms": 1,
             "usage": {"input": 1, "cached_input": 0, "cache_write": 0, "output": 1, "reasoning": 0}})
     };
-    // By the ladder.
+    // Requested by the ladder.
     let mut story = WatchFixture::new();
     story.five_iterations().full_iteration(6, "no-progress", 0, &["M1.1", "M1.2"], 0.8);
     assert!(!seen(&mut story));
@@ -168,12 +168,12 @@ fn a_doctor_who_is_awaited_is_named() {
     story.push_event(&answer("diagnosis"));
     story.write_diagnosis(6, &["look first"]);
     assert!(!seen(&mut story));
-    // Every so many iterations.
+    // Requested every few iterations.
     let mut started = super::fixture::run_started_json();
     started["diagnose"] = json!({"apply": "approve", "every": 5});
     let mut story = WatchFixture::from_started(&started);
     assert!(seen(story.five_iterations()));
-    // Because somebody asked, once the iteration has ended.
+    // Requested by the user, once the iteration has ended.
     let mut story = running_fixture();
     story.push_event(&control_applied_json(&Control::Diagnose));
     assert!(!seen(&mut story));
@@ -189,7 +189,7 @@ fn a_doctor_who_is_awaited_is_named() {
 }
 
 #[test]
-fn what_was_not_meant_does_nothing() {
+fn cancelled_input_does_nothing() {
     let mut story = running_fixture();
     for keys in ["sn", "sq", "s\u{1b}"] {
         assert_eq!(keys.chars().filter_map(|c| story.press(c)).count(), 0, "{keys:?}");
@@ -199,7 +199,7 @@ fn what_was_not_meant_does_nothing() {
     story.press('n');
     story.type_text("psq");
     assert_eq!(story.press_code(KeyCode::Esc), None, "a note that was given up");
-    // Letters that are pasted are no keys.
+    // Pasted letters are not key presses.
     story.model.update(WatchMessage::Pasted("sy\nq".to_owned()));
     assert!(!story.screen(80, 24).contains("stop this run"));
     story.press('n');
@@ -221,7 +221,7 @@ fn a_line_can_be_edited() {
 }
 
 #[test]
-fn p_does_what_makes_sense() {
+fn p_pauses_or_resumes() {
     let rest = |story: &mut WatchFixture, verdict: Value| {
         story.push_event(
             &json!({"type": "run-finished", "verdict": verdict, "next": "ralph resume d1vn1bc09rwx --add-cost 5"}),
@@ -254,12 +254,12 @@ fn p_does_what_makes_sense() {
 }
 
 #[test]
-fn leaving() {
+fn quitting() {
     assert_eq!(running_fixture().press('q'), Some(WatchEffect::Exit(WatchExit::Requested)));
     assert_eq!(running_fixture().press_code(KeyCode::Esc), Some(WatchEffect::Exit(WatchExit::Requested)));
     for (key, want) in [('c', WatchEffect::Exit(WatchExit::Interrupted)), ('z', WatchEffect::Suspend)] {
         let mut story = running_fixture();
-        // Also while something is typed.
+        // Also while text is being typed.
         story.press('n');
         let key = KeyEvent::new(KeyCode::Char(key), KeyModifiers::CONTROL);
         assert_eq!(story.model.update(WatchMessage::Key(key)), Some(want));
@@ -281,7 +281,7 @@ fn scrolling_pauses_following() {
     };
     let before = seen(&mut story);
     story.model_call(6, 1);
-    assert_eq!(seen(&mut story), before, "it moved under the reader's eyes");
+    assert_eq!(seen(&mut story), before, "the view moved while it was scrolled");
     story.press_code(KeyCode::Home);
     assert!(story.screen(80, 24).contains("run d1vn1bc09rwx · Fix the login"));
     story.press_code(KeyCode::End);

@@ -1,4 +1,4 @@
-//! A run told event by event, with a clock that only moves when it is told to.
+//! Builds a run event by event, with a clock that only moves explicitly.
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -14,17 +14,17 @@ use serde_json::{Value, json};
 use super::super::draw::draw;
 use super::super::model::{WatchEffect, WatchMessage, WatchModel};
 
-/// The model and the story so far.
+/// The model and the events so far.
 pub(super) struct WatchFixture {
     pub(super) model: WatchModel,
-    /// What stands in the folder of the run.
+    /// The proposals in the folder of the run.
     pub(super) proposals: ProposalList,
     seq: u64,
     at: Timestamp,
 }
 
 impl WatchFixture {
-    /// A run that has just begun: four boxes in two milestones, three profiles, ten dollars.
+    /// Creates a run that has just begun: four boxes in two milestones, three profiles, ten dollars.
     pub(super) fn new() -> Self {
         Self::from_started(&run_started_json())
     }
@@ -38,14 +38,14 @@ impl WatchFixture {
         story
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub(super) fn advance(&mut self, seconds: i64) -> &mut Self {
         self.at = self.at.checked_add(SignedDuration::from_secs(seconds)).unwrap();
         self.model.update(WatchMessage::Tick { now: self.at });
         self
     }
 
-    /// Tells an event, written as in the file.
+    /// Adds an event, in the format of the file.
     #[track_caller]
     pub(super) fn push_event(&mut self, event: &Value) -> &mut Self {
         let event: Event = serde_json::from_value(event.clone()).unwrap();
@@ -60,7 +60,7 @@ impl WatchFixture {
         self
     }
 
-    /// A diagnosis that proposes signs with these instructions.
+    /// Adds a diagnosis that proposes guardrails with these instructions.
     pub(super) fn write_diagnosis(&mut self, n: u32, signs: &[&str]) -> &mut Self {
         let first = u32::try_from(self.proposals.proposals.len()).unwrap() + 1;
         let sign = |instruction: &&str| Proposal::Guardrail {
@@ -123,7 +123,7 @@ impl WatchFixture {
         )
     }
 
-    /// A whole iteration.
+    /// Adds a whole iteration.
     pub(super) fn full_iteration(
         &mut self,
         n: u32,
@@ -138,7 +138,7 @@ impl WatchFixture {
             .end_iteration(n, outcome, new, verified, score)
     }
 
-    /// Five iterations of work.
+    /// Adds five iterations of work.
     pub(super) fn five_iterations(&mut self) -> &mut Self {
         self.sandbox_ready()
             .full_iteration(1, "progress", 1, &["M1.1"], 0.0)

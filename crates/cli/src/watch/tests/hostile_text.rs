@@ -1,4 +1,4 @@
-//! Whatever an event says, the screen stays whole: frames stand where they stood, and nothing drives the terminal.
+//! Tests that no text in an event can break the screen: frames stay in place, and no escape sequence gets through.
 
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::super::model::WatchMessage;
 use super::fixture::{WatchFixture, run_started_json};
 
-/// Text of the kind that breaks screens.
+/// Generates text of the kind that breaks screens.
 fn hostile_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         any::<String>(),
@@ -24,7 +24,7 @@ fn hostile_text() -> impl Strategy<Value = String> {
     proptest::collection::vec(piece, 0..5).prop_map(|pieces| pieces.concat())
 }
 
-/// A story in which everything that can hold text holds this one.
+/// Returns a run in which every text field has this text.
 fn fixture_with_text(text: &str, n: u32) -> WatchFixture {
     let mut first = run_started_json();
     for name in ["title", "branch", "run"] {
@@ -69,7 +69,7 @@ fn fixture_with_text(text: &str, n: u32) -> WatchFixture {
     story
 }
 
-/// Nothing in a cell can move a cursor, and the frames stand.
+/// Checks that no cell can move the cursor and that the frames are intact.
 fn check_screen_intact(buffer: &Buffer) -> Result<(), TestCaseError> {
     let area = buffer.area;
     for y in 0..area.height {
@@ -86,7 +86,7 @@ fn check_screen_intact(buffer: &Buffer) -> Result<(), TestCaseError> {
     }
     if area.width >= 70 && area.height >= 20 {
         let frame = "╭╮╰╯│";
-        // The last panel is the log: its frame ends two rows above the end, or three when something is said below.
+        // The last panel is the log: its frame ends two rows above the end, or three when there is a message below.
         let right = area.width - 1;
         let closed = (area.height - 3..area.height).any(|y| buffer[(right, y)].symbol() == "╯");
         prop_assert!(closed, "the log is not closed");

@@ -1,4 +1,4 @@
-//! The screen without a terminal: stories told as events, drawn on a backend that can be read.
+//! Tests the screen without a terminal: events are drawn on a backend whose cells can be read.
 
 mod controls;
 pub(super) mod fixture;

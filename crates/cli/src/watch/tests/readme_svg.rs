@@ -1,6 +1,6 @@
-//! The picture of the screen in the README, drawn from a story.
+//! Tests the picture of the screen in the README, which is drawn from events.
 //!
-//! `RALPH_BLESS=1 cargo nextest run -p ralph-cli -E 'test(picture::)'` draws it anew.
+//! `RALPH_BLESS=1 cargo nextest run -p ralph-cli -E 'test(readme_svg::)'` redraws it.
 
 #![expect(clippy::disallowed_methods, reason = "`RALPH_BLESS` asks for new files")]
 
@@ -14,7 +14,7 @@ use serde_json::json;
 use super::fixture::WatchFixture;
 
 #[test]
-fn the_picture_is_what_is_drawn() {
+fn the_readme_picture_is_up_to_date() {
     let mut story = WatchFixture::new();
     story.model.colour = true;
     story
@@ -37,7 +37,7 @@ fn the_picture_is_what_is_drawn() {
     assert!(std::fs::read_to_string(&path).unwrap_or_default() == found, "docs/watch.svg is not what is drawn now");
 }
 
-/// Writes cells as text on a dark rectangle, one piece for each run of cells that look the same.
+/// Writes cells as text on a dark rectangle, one element for each sequence of cells with the same style.
 fn svg(buffer: &Buffer) -> String {
     let (cell, row) = (8.4, 18);
     let (width, height) = (f64::from(buffer.area.width) * cell + 28.0, u32::from(buffer.area.height) * row + 48);
@@ -59,7 +59,7 @@ fn svg(buffer: &Buffer) -> String {
                 let (at, base) = (14.0 + f64::from(x) * cell, 46 + u32::from(y) * row);
                 let length = f64::from(end - x) * cell;
                 let style = style(look(x));
-                // The length is given, so that frames meet whatever font there is.
+                // The length is given, so that frames connect with any font.
                 writeln!(
                     out,
                     "<text x=\"{at:.1}\" y=\"{base}\" textLength=\"{length:.1}\" lengthAdjust=\"spacingAndGlyphs\"{style}>{}</text>",

@@ -1,4 +1,5 @@
-//! Golden screens. `RALPH_BLESS=1 cargo nextest run -p ralph-cli -E 'test(screens::)'` writes them anew; look at them then.
+//! Golden screens. `RALPH_BLESS=1 cargo nextest run -p ralph-cli -E 'test(screens::)'` rewrites
+//! them; review the result.
 
 #![expect(clippy::disallowed_methods, reason = "`RALPH_BLESS` asks for new files")]
 
@@ -12,7 +13,7 @@ use super::fixture::WatchFixture;
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (40, 12)];
 
-/// Compares a story with its picture at every size.
+/// Compares a run with its golden screen at every size.
 #[track_caller]
 fn check(name: &str, mut story: WatchFixture) {
     for (width, height) in SIZES {
@@ -179,7 +180,7 @@ fn each_panel_has_the_screen_to_itself() {
 }
 
 #[test]
-fn a_lost_folder_is_told() {
+fn a_lost_folder_is_reported() {
     let mut story = WatchFixture::new();
     story.five_iterations().model.update(WatchMessage::FolderGone);
     let screen = story.screen(80, 24);
@@ -189,7 +190,7 @@ fn a_lost_folder_is_told() {
 }
 
 #[test]
-fn an_unreadable_history_is_told() {
+fn an_unreadable_history_is_reported() {
     let mut story = WatchFixture::new();
     story.five_iterations().model.update(WatchMessage::Unreadable("event 31 is damaged".to_owned()));
     let screen = story.screen(80, 24);

@@ -1,4 +1,4 @@
-//! Tables of what models say, and the proof that schema and types agree.
+//! Tests the parser on typical and hostile replies, and that schema and types agree.
 
 use std::sync::LazyLock;
 
@@ -27,7 +27,7 @@ fn bad(text: &str, message: &str) {
 }
 
 #[test]
-fn well_formed() {
+fn well_formed_replies_are_parsed() {
     let run = |timeout_s| Action::Run { command: "ls".to_owned(), cwd: ".".to_owned(), timeout_s };
     for (actions, want) in [
         (r#"{"type":"run","command":"ls"}"#, run(900)),
@@ -58,7 +58,7 @@ fn well_formed() {
 }
 
 #[test]
-fn repaired_only_without_text() {
+fn only_replies_without_verbatim_text_are_repaired() {
     let with = |claims| ActionReply { claims, ..reply(vec![rotate()]) };
     good(r#"{"summary":"s","actions":[{"type":"rotate","reason":"r"},],}"#, reply(vec![rotate()]), true);
     good(r"{'summary':'s','actions':[{'type':'rotate','reason':'r'}]}", reply(vec![rotate()]), true);
@@ -87,7 +87,7 @@ fn repaired_only_without_text() {
 }
 
 #[test]
-fn refused() {
+fn invalid_replies_are_refused() {
     bad("I am done.", "the answer holds no JSON object: answer with exactly one");
     bad("", "the answer holds no JSON object: answer with exactly one");
     bad("[]", "the answer holds no JSON object: answer with exactly one");
@@ -145,7 +145,7 @@ fn refused() {
     );
 }
 
-/// No clock is read: quadratic work on these sizes, or a stack that overflows, is seen without one.
+/// Needs no clock: quadratic work on these sizes, or a stack overflow, shows without one.
 #[track_caller]
 fn quickly_refused(text: &str) {
     assert!(parse(text).is_err(), "{:?}…", text::head(text, 40));
@@ -185,7 +185,7 @@ impl SchemaValidator {
 
 #[test]
 fn schema_and_types_agree() {
-    let judge = SchemaValidator::new();
+    let validator = SchemaValidator::new();
     let with = |action: Value| json!({"summary": "s", "actions": [action]});
     let text = |len: usize| "é".repeat(len);
     let table = [
@@ -250,13 +250,13 @@ fn schema_and_types_agree() {
     ];
     for (want, value) in table {
         let shown = value.to_string();
-        assert_eq!((judge.accepts(&value), parse(&shown).is_ok()), (want, want), "{}", text::head(&shown, 200));
+        assert_eq!((validator.accepts(&value), parse(&shown).is_ok()), (want, want), "{}", text::head(&shown, 200));
     }
 }
 
 proptest! {
     #[test]
-    fn every_reply_is_read_back(reply in strategies::reply()) {
+    fn every_reply_round_trips(reply in strategies::reply()) {
         let text = serde_json::to_string_pretty(&reply).unwrap();
         prop_assert_eq!(parse(&text), Ok(ParsedReply { reply, repaired: false }));
     }
@@ -268,12 +268,12 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_survived(text in "(?s).{0,200}") {
+    fn no_text_panics(text in "(?s).{0,200}") {
         let _parsed_or_not = parse(&text);
     }
 
     #[test]
-    fn json_like_text_is_survived(parts in proptest::collection::vec(
+    fn no_json_like_text_panics(parts in proptest::collection::vec(
         prop_oneof![
             Just("{"), Just("}"), Just("["), Just("]"), Just("\""), Just("'"), Just(","), Just(":"), Just("\\"), Just("\n"),
             Just("\"summary\":\"s\""), Just("\"actions\":["), Just("{\"type\":\"rotate\",\"reason\":\"r\"}"),
@@ -284,7 +284,7 @@ proptest! {
         }
     }
 
-    /// Whatever breaks a reply, it is never read as a different command, file or patch.
+    /// A damaged reply is never parsed as a different command, file or patch.
     #[test]
     fn broken_replies_never_act_differently(reply in strategies::reply(), at in 0_usize..400, with in "[\\\\\"',{}\\[\\]a ]{0,2}") {
         let mut text = serde_json::to_string(&reply).unwrap();
@@ -295,8 +295,8 @@ proptest! {
             if parsed.repaired {
                 prop_assert!(!parsed.reply.actions.iter().any(Action::has_verbatim_text));
             } else {
-                let said: Option<ActionReply> = serde_json::from_str(&text).ok();
-                prop_assert!(parsed.reply == reply || Some(parsed.reply) == said);
+                let strict: Option<ActionReply> = serde_json::from_str(&text).ok();
+                prop_assert!(parsed.reply == reply || Some(parsed.reply) == strict);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What every end means.
+//! Tests how the end of a session is classified.
 
 use super::*;
 
@@ -59,10 +59,10 @@ fn check(ended: &AgentSessionEnd<'_>, want: &SessionOutcome) {
 }
 
 #[test]
-fn results() {
+fn results_of_agents() {
     let (good, quiet) = (good(), AgentResult::default());
     check(&AgentSessionEnd { code: Some(0), result: Some(&good), ..ended() }, &SessionOutcome::Done);
-    // Finished, then it hung and was ended.
+    // It finished, then hung and was killed.
     check(&AgentSessionEnd { code: None, timed_out: true, result: Some(&good), ..ended() }, &SessionOutcome::Done);
     check(&AgentSessionEnd { code: None, idle: true, result: Some(&good), ..ended() }, &SessionOutcome::Done);
     // An exit code of 0 does not make a failure a success.
@@ -70,14 +70,14 @@ fn results() {
     check(&AgentSessionEnd { code: Some(0), result: Some(&turns), ..ended() }, &crash("error_max_turns"));
     check(
         &AgentSessionEnd { code: Some(0), result: Some(&quiet), ..ended() },
-        &crash("it ended with code 0 and said nothing"),
+        &crash("it exited with code 0 and reported no error"),
     );
-    // An agent without results has only its code.
+    // An agent without a result has only its exit code.
     check(&AgentSessionEnd { code: Some(0), ..ended() }, &SessionOutcome::Done);
 }
 
 #[test]
-fn ends() {
+fn ends_without_a_result() {
     check(&AgentSessionEnd { code: None, missing: true, ..ended() }, &SessionOutcome::Missing);
     check(
         &AgentSessionEnd { code: Some(127), stderr: "env: 'node': No such file or directory", ..ended() },
@@ -86,8 +86,8 @@ fn ends() {
     check(&AgentSessionEnd { code: None, idle: true, ..ended() }, &SessionOutcome::Idle);
     check(&AgentSessionEnd { code: None, timed_out: true, idle: true, ..ended() }, &SessionOutcome::TimedOut);
     check(&AgentSessionEnd { stderr: "warning\n  panic: oh no\n\n", ..ended() }, &crash("panic: oh no"));
-    check(&AgentSessionEnd { code: None, ..ended() }, &crash("it was ended and said nothing"));
-    check(&ended(), &crash("it ended with code 1 and said nothing"));
+    check(&AgentSessionEnd { code: None, ..ended() }, &crash("it was killed and reported no error"));
+    check(&ended(), &crash("it exited with code 1 and reported no error"));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn observed_calls_come_first() {
     check(&AgentSessionEnd { calls: &[call(529)], result: Some(&auth), ..ended() }, &SessionOutcome::Overload);
     check(&AgentSessionEnd { calls: &[call(401)], ..ended() }, &SessionOutcome::Auth);
     check(&AgentSessionEnd { calls: &[call(402)], ..ended() }, &SessionOutcome::NoProviderCredit);
-    // Neither a wrong key nor an outage, whatever the agent makes of it.
+    // Neither a wrong key nor an outage, whatever the agent reports.
     let untrusted = SessionOutcome::EndpointBlocked { why: "its certificate is not trusted".to_owned() };
     check(&AgentSessionEnd { calls: &[barred()], result: Some(&auth), ..ended() }, &untrusted);
     check(&AgentSessionEnd { code: None, calls: &[call(529), barred()], ..ended() }, &untrusted);
@@ -111,7 +111,7 @@ fn observed_calls_come_first() {
         &SessionOutcome::Done,
     );
     check(&AgentSessionEnd { calls: &[call(200), spent()], ..ended() }, &SessionOutcome::BudgetSpent);
-    // Some agents call it a success when their last call was refused.
+    // Some agents report success when their last call was refused.
     check(
         &AgentSessionEnd { code: Some(0), calls: &[call(200), spent()], result: Some(&good), ..ended() },
         &SessionOutcome::BudgetSpent,
@@ -120,24 +120,24 @@ fn observed_calls_come_first() {
         &AgentSessionEnd { code: Some(0), calls: &[call(401), call(401)], result: Some(&good), ..ended() },
         &SessionOutcome::Auth,
     );
-    // What it asked for beside its work was refused after the work was done.
+    // A side call was refused after the work was done.
     check(
         &AgentSessionEnd { code: Some(0), calls: &[call(200), call(429)], result: Some(&good), ..ended() },
         &SessionOutcome::Done,
     );
-    // It waits for a limit to pass and says nothing meanwhile.
+    // It waits for a limit to pass and prints nothing meanwhile.
     check(&AgentSessionEnd { code: None, idle: true, calls: &[call(429)], ..ended() }, &limit(None));
-    // What it got over is not why it ended.
+    // A failure it recovered from is not why it ended.
     check(
         &AgentSessionEnd { code: Some(0), calls: &[call(429), call(200)], result: Some(&good), ..ended() },
         &SessionOutcome::Done,
     );
     check(&AgentSessionEnd { calls: &[spent(), call(200)], stderr: "boom", ..ended() }, &crash("boom"));
-    // A call that was hung up, or is wrong by itself, says nothing of the provider.
+    // An aborted call, or an invalid one, says nothing about the provider.
     let hung_up = ObservedModelCall { status: None, ..call(200) };
     check(&AgentSessionEnd { code: None, timed_out: true, calls: &[hung_up], ..ended() }, &SessionOutcome::TimedOut);
     check(&AgentSessionEnd { calls: &[call(400)], stderr: "bad request", ..ended() }, &crash("bad request"));
-    // It cannot say that the budget is spent when the door knows better.
+    // The agent cannot claim that the budget is spent when the observed calls contradict it.
     let lie = bad("ralph: budget spent: $1.00 of $1.00", None);
     check(
         &AgentSessionEnd { calls: &[call(200)], result: Some(&lie), ..ended() },
@@ -153,11 +153,11 @@ fn proxy_refusals_are_not_the_providers() {
         &AgentSessionEnd { calls: &[call(403)], result: Some(&model), ..ended() },
         &crash("ralph: model `x` is not lent"),
     );
-    // What the door refuses before it is a call is seen by nobody but the agent.
+    // Only the agent sees a request that the proxy refuses before it counts as a call.
     check(&AgentSessionEnd { result: Some(&model), ..ended() }, &crash("ralph: model `x` is not lent"));
     let price = "403 {\"type\":\"permission_error\",\"message\":\"ralph: nobody knows what `x` costs\"}";
     check(&AgentSessionEnd { stderr: price, code: Some(1), ..ended() }, &crash("ralph: nobody knows what `x` costs"));
-    // One that cost nothing is not among the calls, and no other key would help against it.
+    // A refusal that cost nothing is not among the calls, and no other key would help.
     let denied = bad(
         "API Error: 403 {\"type\":\"error\",\"error\":{\"type\":\"permission_error\",\"message\":\"ralph: rule `x.io`\"}}",
         Some(403),
@@ -176,8 +176,11 @@ fn proxy_refusals_are_not_the_providers() {
 
 #[test]
 fn error_texts_come_last() {
-    let purse = bad("exceeded retry limit… insufficient_quota", Some(429));
-    check(&AgentSessionEnd { calls: &[call(429)], result: Some(&purse), ..ended() }, &SessionOutcome::NoProviderCredit);
+    let no_credit = bad("exceeded retry limit… insufficient_quota", Some(429));
+    check(
+        &AgentSessionEnd { calls: &[call(429)], result: Some(&no_credit), ..ended() },
+        &SessionOutcome::NoProviderCredit,
+    );
     let until = bad("You've hit your limit · resets 3pm (UTC)", Some(429));
     check(
         &AgentSessionEnd { calls: &[call(429)], result: Some(&until), ..ended() },
@@ -208,7 +211,7 @@ fn endless_retries() {
         ([vec![fail(); 5], vec![hung_up(); 9]].concat(), false),
         ([vec![fail(); 3], vec![hung_up(); 9], vec![fail(); 3]].concat(), true),
         ([vec![spent(); 2], vec![hung_up()], vec![spent()]].concat(), true),
-        // Nobody may speak to it: the first time is enough.
+        // The endpoint is blocked: one call is enough.
         (vec![barred()], true),
         (vec![barred(), call(200)], false),
     ] {

@@ -1,4 +1,4 @@
-//! Diffs as models make them, right and wrong.
+//! Diffs as models write them, right and wrong.
 
 use proptest::prelude::*;
 use similar::TextDiff;
@@ -20,7 +20,7 @@ fn bad(original: &str, patch: &str, want: PatchError) {
 }
 
 #[test]
-fn right_diffs() {
+fn correct_diffs() {
     let changed = "one\ntwo\nTHREE\nfour\nfive\nsix\n";
     for patch in [
         // As `diff -u` writes it.
@@ -43,7 +43,7 @@ fn right_diffs() {
         "@@ ... @@\n-three\n+THREE\n",
         "@@ def three():\n-three\n+THREE\n",
         "@@ -99999999999999999999999,1 +1 @@\n-three\n+THREE\n",
-        // Fences, with and without words before.
+        // Fences, with and without text before.
         "```diff\n@@ -2,3 +2,3 @@\n two\n-three\n+THREE\n four\n```\n",
         "Here is the patch:\n\n```\n--- f\n+++ f\n@@ -3 +3 @@\n-three\n+THREE\n```",
         // The other well-known envelope.
@@ -74,7 +74,7 @@ fn several_hunks() {
 }
 
 #[test]
-fn several_places() {
+fn ambiguous_hunks() {
     let second = "fn a() {\n    go();\n}\n\nfn b() {\n    stop();\n}\n";
     let first = "fn a() {\n    stop();\n}\n\nfn b() {\n    go();\n}\n";
     good(TWICE, "@@ -6 +6 @@\n-    go();\n+    stop();\n", second);
@@ -84,16 +84,16 @@ fn several_places() {
         let patch = format!("{header}\n-    go();\n+    stop();\n");
         bad(TWICE, &patch, PatchError::Ambiguous { hunk: 1, lines: vec![2, 6] });
     }
-    // The hunk before is off by three, so this one is taken to be off by three as well.
+    // The hunk before is off by three, so this one is assumed to be off by three as well.
     let both = "fn A() {\n    go();\n}\n\nfn b() {\n    stop();\n}\n";
     good(TWICE, "@@ -4 +4 @@\n-fn a() {\n+fn A() {\n@@ -9 +9 @@\n-    go();\n+    stop();\n", both);
-    // The number says the second, the drift the first.
+    // The line number points to the second place, the drift to the first.
     bad(
         "x\na\na\n",
         "@@ -2 +2 @@\n-x\n+X\n@@ -3 +3 @@\n-a\n+A\n",
         PatchError::Ambiguous { hunk: 2, lines: vec![2, 3] },
     );
-    // A hunk that can only stand before the next one is settled by it.
+    // A hunk that fits only before the next one is located by it.
     good("a\nb\na\n", "@@\n-a\n+A\n@@\n-b\n+B\n", "A\nB\na\n");
     good("a\nb\na\n", "@@\n-b\n+B\n@@\n-a\n+A\n", "a\nB\nA\n");
 }
@@ -120,7 +120,7 @@ fn last_newlines() {
     good("a\nb", "@@ -1,2 +1,3 @@\n a\n b\n+c\n", "a\nb\nc");
     good("a\nb", "@@ -1,2 +1,2 @@\n-a\n+A\n b\n\\ No newline at end of file\n", "A\nb");
     good("a", "@@ -1 +0,0 @@\n-a\n", "");
-    // An empty line without an end would be none.
+    // An empty line without a newline would not be a line.
     good("a\nb", "@@ -1,2 +1,2 @@\n a\n-b\n+\n", "a\n\n");
     good("x\na\nx\na", "@@\n-a\n+b\n\\ No newline at end of file\n", "x\na\nx\nb");
     bad("a\nb\n", "@@ -1 +1 @@\n-a\n+c\n\\ No newline at end of file\n", PatchError::NoSuchPlace { hunk: 1 });
@@ -132,13 +132,13 @@ fn carriage_returns() {
     good("a\r\nb\r\n", patch, "a\r\nB\r\nc\r\n");
     good("a\r\nb", patch, "a\r\nB\r\nc");
     good("a\r\nb", "@@\n a\n b\n+c\n\\ No newline at end of file\n", "a\r\nb\r\nc");
-    // A carriage return that the file itself ends with is content.
+    // A carriage return at the very end of the file is content.
     good("a\r", "@@\n+b\n a\n", "b\na\r");
     good("a\r\nb\r\n", "@@ -1 +1 @@\r\n-a\r\n+A\r\n", "A\r\nb\r\n");
-    // A file with both keeps both.
+    // A file with both endings keeps both.
     good("a\r\nb\nc\r\nd\n", "@@\n b\n c\n+x\n d\n", "a\r\nb\nc\r\nx\r\nd\n");
     good("a\r\nb\nc\n", "@@\n b\n+x\n c\n", "a\r\nb\nx\nc\n");
-    // Exact bytes are taken as such.
+    // Lines that match byte for byte are taken as written.
     good("a\r\nb\r\n", "@@ -1,2 +1,2 @@\n-a\r\n+a\n b\r\n", "a\nb\r\n");
     bad("a\r\nb\r\n", "@@\n-a\n+a\n b\n", PatchError::NoChange);
 }
@@ -153,17 +153,17 @@ fn lines_that_look_like_headers() {
 
 #[test]
 fn trimmed_context() {
-    // An editor or a model took the space off the empty context lines.
+    // An editor or a model trimmed the space of the empty context lines.
     good("a\n\nb\n\nc\n", "@@ -1,3 +1,3 @@\n a\n\n-b\n+B\n", "a\n\nB\n\nc\n");
     good("a\n\nb\n\nc\n", "@@ -3,2 +3,2 @@\n-b\n+B\n\n", "a\n\nB\n\nc\n");
-    // With its count right, the empty line is context and must be there.
+    // With a correct count, the empty line is context and must be there.
     bad("a\nb\n", "@@ -1,2 +1,2 @@\n-a\n+A\n\n", PatchError::NoSuchLine { hunk: 1, line: String::new() });
 }
 
 #[test]
 fn wrong_diffs() {
     let line = |line: &str| PatchError::NoSuchLine { hunk: 1, line: line.to_owned() };
-    // Wrong context, wrong removed line, wrong white space, lines that are there but not together.
+    // Wrong context, wrong removed line, wrong white space, lines that exist but not consecutively.
     bad(FILE, "@@ -2,2 +2,2 @@\n TWO\n-three\n+3\n", line("TWO"));
     bad(FILE, "@@ -2,2 +2,2 @@\n two\n-thre\n+3\n", line("thre"));
     bad(FILE, "@@ -3 +3 @@\n-three \n+3\n", line("three "));
@@ -172,7 +172,7 @@ fn wrong_diffs() {
     bad(FILE, "@@ -5,3 +5,3 @@\n five\n-six\n+6\n seven\n", line("seven"));
     // Already applied.
     bad("one\nTWO\n", "@@ -1,2 +1,2 @@\n one\n-two\n+TWO\n", line("two"));
-    // Nothing said.
+    // Nothing changed.
     bad(FILE, "", PatchError::NoHunk);
     bad(FILE, "--- a\n+++ b\n", PatchError::NoHunk);
     bad(FILE, "-three\n+THREE\n", PatchError::NoHunk);
@@ -181,7 +181,7 @@ fn wrong_diffs() {
     bad(FILE, "@@\n-two\n+TWO\n@@\n", PatchError::EmptyHunk { hunk: 2 });
     bad(FILE, "@@ -3 +3 @@\n-three\n+three\n", PatchError::NoChange);
     bad(FILE, "@@ -3,0 +4 @@\n+new\n", PatchError::NoContext { hunk: 1 });
-    // Not one file's unified diff.
+    // Not a unified diff of one file.
     let malformed = |line, text: &str| PatchError::Malformed { line, text: text.to_owned() };
     bad(FILE, "-three\n@@ -4 +4 @@\n-four\n", malformed(1, "-three"));
     bad(FILE, "I changed this:\n@@ -4 +4 @@\n-four\n", malformed(1, "I changed this:"));
@@ -198,7 +198,7 @@ fn wrong_diffs() {
 }
 
 #[test]
-fn repetitive_files_are_no_trap() {
+fn repetitive_files_stay_fast() {
     let original = "\n".repeat(200_000);
     let hunk = format!("@@ -1 +1 @@\n{}-\n+x\n", " \n".repeat(300));
     let lines = vec![1, 2, 3, 4, 5];
@@ -233,7 +233,7 @@ fn diff(old: &str, new: &str) -> String {
     TextDiff::from_lines(old, new).unified_diff().header("a", "b").to_string()
 }
 
-/// Few different lines, some of which look like parts of a diff: repetition is what makes placing hard.
+/// Few different lines, some of which look like parts of a diff: repetition is what makes locating hunks hard.
 fn text() -> impl Strategy<Value = String> {
     let line = prop_oneof![
         "[ab]{0,2}",
@@ -250,12 +250,12 @@ fn text() -> impl Strategy<Value = String> {
         if ended {
             text.push('\n');
         }
-        // A lone carriage return at the end is a line ending to the maker of the diffs and none to us.
+        // The diff library treats a lone carriage return at the end as a line ending; ralph does not.
         text.trim_end_matches('\r').to_owned()
     })
 }
 
-/// Different lines everywhere, and a version of them with lines taken out, put in and changed.
+/// Unique lines everywhere, and a version of them with lines removed, inserted and changed.
 fn unique() -> impl Strategy<Value = (String, String)> {
     proptest::collection::vec(0_u8..12, 3..60).prop_map(|choices| {
         let (mut old, mut new) = (String::new(), String::new());
@@ -274,7 +274,7 @@ fn unique() -> impl Strategy<Value = (String, String)> {
     })
 }
 
-/// Writes `by` lines more into every hunk header.
+/// Adds `by` to the line number in every hunk header.
 fn shifted(patch: &str, by: usize) -> String {
     let shift = |line: &str| match line.strip_prefix("@@ -").and_then(|rest| rest.split_once([',', ' '])) {
         Some((start, rest)) => format!("@@ -{},{}", start.parse::<usize>().unwrap() + by, rest),
@@ -302,7 +302,7 @@ proptest! {
         prop_assert_eq!(apply(&old.replace('\n', "\r\n"), &patch), Ok(new.replace('\n', "\r\n")));
     }
 
-    /// A patch that changes one line of the file it is applied to first never goes through on what it removes.
+    /// A patch never applies to a file in which one of the lines it touches was changed.
     #[test]
     fn a_changed_file_is_noticed((old, new) in unique(), at in any::<prop::sample::Index>()) {
         prop_assume!(old != new);
@@ -315,13 +315,13 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_survived(original in "(?s).{0,60}", patch in "(?s).{0,60}") {
+    fn arbitrary_text_never_panics(original in "(?s).{0,60}", patch in "(?s).{0,60}") {
         let _applied_or_not = apply(&original, &patch);
         let _counted = stat(&patch);
     }
 
     #[test]
-    fn any_patch_is_survived(original in text(), parts in proptest::collection::vec(
+    fn arbitrary_patches_never_panic(original in text(), parts in proptest::collection::vec(
         prop_oneof![
             Just("@@"), Just("@@ -1,2 +1,2 @@"), Just(" a"), Just("-a"), Just("+b"), Just("-"), Just("+"), Just(" "), Just(""),
             Just("--- a"), Just("+++ b"), Just("\\ No"), Just("```"), Just("\r"), Just("-a\r"), Just("diff --git a b"), Just("ñ"),

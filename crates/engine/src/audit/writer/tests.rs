@@ -1,4 +1,4 @@
-//! The book as it is written, gone on with, torn, flooded and killed.
+//! Tests writing, continuing, damaging, flooding and killing the writer of the audit log.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -59,12 +59,12 @@ fn verified_report(folder: &RunFolder) -> AuditVerification {
     verify(folder).unwrap().unwrap_or_else(|fault| panic!("{fault}"))
 }
 
-/// Everything that can be told, as it is written.
+/// The record of every kind of event, as written.
 #[test]
 fn records_of_each_event() {
     let dir = tempfile::tempdir().unwrap();
     let folder = folder(&dir);
-    let book = AuditLog::open(&folder, redactor()).unwrap();
+    let audit_log = AuditLog::open(&folder, redactor()).unwrap();
     let exchanged = EgressExchange {
         entry: EgressEntry::Route,
         host: "api.x.io".to_owned(),
@@ -159,11 +159,11 @@ fn records_of_each_event() {
         refused("/o/r?key=hunter2-hunter2"),
         refused("/hunter2-hunter2"),
     ];
-    for told in &all {
-        book.write("box", told);
+    for event in &all {
+        audit_log.write("box", event);
     }
-    book.record_closed("box");
-    let head = book.flush_and_head().unwrap();
+    audit_log.record_closed("box");
+    let head = audit_log.flush_and_head().unwrap();
     assert_eq!(head.lines, 15);
     let mut written = lines(&folder);
     let long = written[4]["path"].take();
@@ -201,7 +201,7 @@ fn records_of_each_event() {
             {"kind": "tunnel", "entry": "connect", "decision": "allowed", "host": "pypi.org", "port": 443, "sent": 1234,
              "received": 56, "took_ms": 7890},
             {"kind": "alarm", "reason": "the run has sent out more than 64 MiB", "host": "pypi.org", "port": 443},
-            {"kind": "alarm", "reason": "a stand-in for a credential was sent to a host it is not for",
+            {"kind": "alarm", "reason": "a phantom credential was sent to a host it is not for",
              "host": "evil.io", "port": 443, "credential": "anthropic"},
             {"kind": "spent", "reason": "spent", "route": "anthropic", "model": "m"},
             {"kind": "restarted", "reason": "it died\n\u{1b}[31m"},
@@ -216,7 +216,7 @@ fn records_of_each_event() {
     assert!(!text.contains("hunter2") && text.is_ascii() && !text.contains('\u{1b}'));
     assert_eq!(fs::metadata(path(&folder)).unwrap().permissions().mode() & 0o777, 0o600);
     assert_eq!(verified_report(&folder).head, head);
-    let events = book.take_denial_events();
+    let events = audit_log.take_denial_events();
     assert!(
         matches!(
             &events[..],
@@ -236,37 +236,37 @@ fn records_of_each_event() {
         ),
         "{events:?}"
     );
-    assert_eq!(book.take_denial_events(), []);
-    drop(book);
-    // Whoever goes on counts on: what was not paid for is there, in requests and in tunnels.
-    let book = AuditLog::open(&folder, redactor()).unwrap();
-    let counted = book.outflow(&OutflowMeter::new(Some(5), 0));
+    assert_eq!(audit_log.take_denial_events(), []);
+    drop(audit_log);
+    // A new writer continues the outflow count, from requests and tunnels.
+    let audit_log = AuditLog::open(&folder, redactor()).unwrap();
+    let counted = audit_log.outflow(&OutflowMeter::new(Some(5), 0));
     assert_eq!((counted.sent(), counted.limit()), (10 + 10 + 10 + 1234, Some(5)));
-    assert_eq!(book.outflow(&OutflowMeter::new(Some(7), 0)).limit(), Some(5), "one count for all sandboxes");
-    assert_eq!(book.outflow(&OutflowMeter::new(None, 0)).limit(), None);
+    assert_eq!(audit_log.outflow(&OutflowMeter::new(Some(7), 0)).limit(), Some(5), "one count for all sandboxes");
+    assert_eq!(audit_log.outflow(&OutflowMeter::new(None, 0)).limit(), None);
 }
 
 #[test]
 fn one_log_is_shared_and_continued() {
     let dir = tempfile::tempdir().unwrap();
     let folder = folder(&dir);
-    let book = AuditLog::open(&folder, redactor()).unwrap();
-    assert!(Arc::ptr_eq(&book, &AuditLog::open(&folder, redactor()).unwrap()));
+    let audit_log = AuditLog::open(&folder, redactor()).unwrap();
+    assert!(Arc::ptr_eq(&audit_log, &AuditLog::open(&folder, redactor()).unwrap()));
     let threads: Vec<_> = (0..4)
         .map(|n| {
-            let book = book.clone();
-            std::thread::spawn(move || (0..50).for_each(|_| book.write(&format!("box-{n}"), &denied("x.io"))))
+            let audit_log = audit_log.clone();
+            std::thread::spawn(move || (0..50).for_each(|_| audit_log.write(&format!("box-{n}"), &denied("x.io"))))
         })
         .collect();
     for thread in threads {
         thread.join().unwrap();
     }
-    drop(book);
-    let book = AuditLog::open(&folder, redactor()).unwrap();
-    book.write("box", &denied("x.io"));
+    drop(audit_log);
+    let audit_log = AuditLog::open(&folder, redactor()).unwrap();
+    audit_log.write("box", &denied("x.io"));
     let report = verified_report(&folder);
     assert_eq!((report.head.lines, report.damaged), (201, 0));
-    assert_eq!(report.head, book.flush_and_head().unwrap());
+    assert_eq!(report.head, audit_log.flush_and_head().unwrap());
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_torn_line_is_marked() {
     assert_eq!(kinds.len(), 4);
     assert_eq!((kinds[0], kinds[1], kinds[3]), (decision, None, decision));
     let Some((AuditRecordKind::Damaged, bytes)) = kinds[2] else { panic!("{kinds:?}") };
-    // The first line says the format, so the second is a little shorter than half.
+    // The first line carries the format, so the second is a little shorter than half.
     assert!(bytes < torn && bytes > torn.map(|torn| torn - 20), "{bytes:?}");
 }
 
@@ -309,22 +309,22 @@ fn a_torn_line_is_marked() {
 fn unwritten_records_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let folder = folder(&dir);
-    let book = AuditLog::open(&folder, redactor()).unwrap();
-    book.write("box", &denied("x.io"));
+    let audit_log = AuditLog::open(&folder, redactor()).unwrap();
+    audit_log.write("box", &denied("x.io"));
     let good = {
-        let mut pages = book.shared.lock_state();
-        // Like a disk that takes nothing any more: neither a write nor taking it back works.
+        let mut state = audit_log.shared.lock_state();
+        // Like a full disk: neither the write nor the truncation works.
         let reading = File::open(path(&folder)).unwrap();
-        std::mem::replace(&mut pages.file, reading)
+        std::mem::replace(&mut state.file, reading)
     };
-    book.write("box", &denied("x.io"));
-    book.write("box", &denied("x.io"));
-    assert!(book.take_error().is_some());
-    assert_eq!(book.take_error(), None);
-    // Half of a line got through.
+    audit_log.write("box", &denied("x.io"));
+    audit_log.write("box", &denied("x.io"));
+    assert!(audit_log.take_error().is_some());
+    assert_eq!(audit_log.take_error(), None);
+    // Half of a line was written.
     fs::OpenOptions::new().append(true).open(path(&folder)).unwrap().write_all(b"{\"seq\":2,").unwrap();
-    book.shared.lock_state().file = good;
-    book.write("box", &denied("x.io"));
+    audit_log.shared.lock_state().file = good;
+    audit_log.write("box", &denied("x.io"));
     let report = verified_report(&folder);
     assert_eq!((report.head.lines, report.skipped, report.damaged), (3, 2, 0));
 }
@@ -333,30 +333,31 @@ fn unwritten_records_are_counted() {
 fn excess_records_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let folder = folder(&dir);
-    let book = AuditLog::open(&folder, redactor()).unwrap();
-    book.shared.lock_state().rate_cap = AuditRecordCaps::with_written([(AuditRecordClass::Denied, MAX_DENIED - 2)]);
+    let audit_log = AuditLog::open(&folder, redactor()).unwrap();
+    audit_log.shared.lock_state().rate_cap =
+        AuditRecordCaps::with_written([(AuditRecordClass::Denied, MAX_DENIED - 2)]);
     for _ in 0..7 {
-        book.write("box", &denied("x.io"));
+        audit_log.write("box", &denied("x.io"));
     }
     assert_eq!(verified_report(&folder).head.lines, 2);
-    book.flush_and_head().unwrap();
+    audit_log.flush_and_head().unwrap();
     let report = verified_report(&folder);
     assert_eq!((report.head.lines, report.skipped), (3, 5));
-    book.write("box", &denied("x.io"));
-    drop(book);
+    audit_log.write("box", &denied("x.io"));
+    drop(audit_log);
     let report = verified_report(&folder);
     assert_eq!((report.head.lines, report.skipped), (4, 6), "and at the end");
 }
 
-/// The process that is killed in the test below: it writes until it dies.
+/// The process that the test below kills: it writes until it dies.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a process of a test is told what to do by a variable")]
+#[expect(clippy::disallowed_methods, reason = "the test passes its parameters to the child process in a variable")]
 fn writes_until_it_is_killed() {
     let Some(place) = std::env::var_os("RALPH_TEST_AUDIT") else { return };
-    let book = AuditLog::open(&RunFolder::at(place.into()), redactor()).unwrap();
+    let audit_log = AuditLog::open(&RunFolder::at(place.into()), redactor()).unwrap();
     for n in 0..10_000_000_u64 {
-        book.write("box", &denied(&format!("{n}.x.io")));
-        // What the reader has seen of this was written before.
+        audit_log.write("box", &denied(&format!("{n}.x.io")));
+        // Every line the reader sees here was preceded by its record.
         writeln!(io::stdout(), "wrote {}", n + 1).unwrap();
     }
 }
@@ -374,17 +375,17 @@ fn a_kill_loses_nothing_that_was_written() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut heard = 0;
+        let mut count = 0;
         let mut reader = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         let mut last = 0;
         while reader.read_line(&mut line).unwrap() > 0 {
             if let Some(n) = line.trim().strip_prefix("wrote ") {
                 last = n.parse().unwrap();
-                heard += 1;
+                count += 1;
             }
             line.clear();
-            if heard == 40 * round {
+            if count == 40 * round {
                 child.kill().unwrap();
             }
         }

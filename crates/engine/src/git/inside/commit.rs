@@ -1,4 +1,4 @@
-//! Committing in the clone under the run's identity, and taking single paths back.
+//! Commits in the clone under the run's identity, and restores single paths.
 
 use ralph_sandbox::Sandbox;
 
@@ -7,16 +7,16 @@ use super::super::validated_names::tree_path;
 use super::super::{CommitStamp, CommitTrailer, Error, Sha};
 use super::script::GitScript;
 
-/// What a commit takes.
+/// Selects the paths of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitPaths<'a> {
     /// Everything that is not ignored.
     All,
-    /// These paths alone, whatever else is staged.
+    /// Only these paths, whatever else is staged.
     Only(&'a [&'a str]),
 }
 
-// Exit 1 of `commit` may mean that nothing was staged; only then it is worth a look.
+// Exit 1 of `commit` may mean that nothing was staged; only then is that checked.
 const COMMIT_ALL: &str = r#"set -e
 git add -A .
 git commit -q --no-verify --cleanup=verbatim -F - >/dev/null || {
@@ -35,7 +35,7 @@ git commit -q --no-verify --cleanup=verbatim -F - --only -- "$@" >/dev/null || {
 }
 git rev-parse HEAD"#;
 
-/// Commits; `None` when there was nothing to commit.
+/// Creates a commit; `None` if there was nothing to commit.
 pub async fn commit(
     sandbox: &dyn Sandbox,
     message: &str,
@@ -61,8 +61,8 @@ pub async fn commit(
     Sha::parse(&text).map(Some).map_err(|_| Error::UnexpectedOutput { doing: DOING })
 }
 
-// What stands in the way goes first: a folder where a file was, a link where a folder was, and in the index an entry
-// that was told to look away.
+// Obstacles are removed first: a folder in place of a file, a link in place of a folder, and an index entry marked to
+// be skipped.
 const REVERT: &str = r#"set -e
 base=$1
 shift
@@ -72,13 +72,13 @@ for path; do
   if git cat-file -e "$base:$path" 2>/dev/null; then git checkout -q "$base" -- "$path"; fi
 done"#;
 
-/// Puts paths back to what they are in a commit, in index and work tree; those it does not have are removed.
+/// Restores paths to a commit's version, in index and work tree; removes those that the commit does not have.
 pub async fn revert_paths(sandbox: &dyn Sandbox, base: &Sha, paths: &[&str]) -> Result<(), Error> {
     let paths = paths.iter().map(|path| tree_path(path)).collect::<Result<Vec<_>, _>>()?;
-    // Argument lists are limited; a hundred paths a start stay far below.
+    // Argument lists are limited; a hundred paths per process stay far below.
     for chunk in paths.chunks(100) {
         let args = std::iter::once(base.as_str()).chain(chunk.iter().copied()).collect();
-        GitScript::new("put paths back", REVERT, args).run(sandbox).await?;
+        GitScript::new("restore paths", REVERT, args).run(sandbox).await?;
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Git in the sandbox, over `exec`: seeding the clone, looking at it, committing, going back, bundling it out.
+//! Runs git in the sandbox, over `exec`: seeds the clone, reads its status, commits, restores, bundles it out.
 //!
-//! What these functions return was made by programs the agent may have changed: good for the loop's judgement, never a
-//! proof. The proof is what the host imports and re-runs. Each function is one start in the sandbox, because every
-//! start costs milliseconds of every iteration.
+//! The results come from programs that the agent may have changed: good enough for the loop's decisions, never a
+//! proof. The proof is what the host imports and runs again. Each function starts one process in the sandbox, because
+//! every start costs milliseconds in every iteration.
 
 mod commit;
 mod ralph_commits;

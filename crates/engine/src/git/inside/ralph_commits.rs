@@ -1,4 +1,4 @@
-//! The commits ralph itself makes in the clone, and what it must know to make them only once.
+//! Creates ralph's own commits in the clone, and checks what is needed to create each only once.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use super::script::{GitScript, with_safe_config};
 const FIND_CHILD: &str = r#"set -e
 if [ "$(git rev-parse -q --verify 'HEAD^' || :)" = "$1" ]; then git rev-parse HEAD; git log -1 --format=%B; fi"#;
 
-/// Returns HEAD when it is the commit with exactly this message on top of `parent`.
+/// Returns HEAD if it is the commit with exactly this message on top of `parent`.
 pub async fn head_if_child_of(sandbox: &dyn Sandbox, parent: &str, message: &str) -> Result<Option<String>, Error> {
     let text = GitScript::new("look for a commit", FIND_CHILD, vec![parent]).run(sandbox).await?.text();
     let found = text.split_once('\n').filter(|(_, body)| body.trim() == message.trim());
     Ok(found.map(|(sha, _)| sha.to_owned()))
 }
 
-// Plumbing on an index of its own: what the checks left behind in the work tree does not become part of the commit.
+// Plumbing on a separate index: files that the checks left in the work tree do not become part of the commit.
 const COMMIT_VERIFIED: &str = r#"set -e
 tree=$1 path=$2 message=$3
 export GIT_INDEX_FILE=.git/ralph-tick
@@ -34,7 +34,7 @@ if [ "$new" != "$(git rev-parse 'HEAD^{tree}')" ]; then
 fi
 git reset -q || { rm -rf .git/index; git reset -q; }"#;
 
-/// Commits a tree as it was checked, with the task file as given; nothing happens when HEAD holds that already.
+/// Commits a tree as it was checked, with the task file as given; does nothing if HEAD already has that tree.
 pub async fn commit_verified(
     sandbox: &dyn Sandbox,
     tree: Option<&str>,
@@ -53,7 +53,8 @@ pub async fn commit_verified(
     Ok(())
 }
 
-// Like above: the index and the work tree hold the old paths already, and the agent's other changes stay out of it.
+// As above: the index and the work tree already have the old paths, and the agent's other changes stay out of the
+// commit.
 const COMMIT_REVERTED: &str = r#"set -e
 base=$1 message=$2
 shift 2
@@ -71,7 +72,7 @@ if [ "$new" != "$(git rev-parse 'HEAD^{tree}')" ]; then
   git update-ref HEAD "$(printf %s "$message" | git commit-tree -p HEAD -F - "$new")"
 fi"#;
 
-/// Commits that paths are as they were in `base`; nothing happens when they are so in HEAD already.
+/// Commits paths as they were in `base`; does nothing if HEAD already has them so.
 pub async fn commit_reverted(
     sandbox: &dyn Sandbox,
     base: &Sha,
@@ -81,7 +82,7 @@ pub async fn commit_reverted(
 ) -> Result<(), Error> {
     let paths = paths.iter().map(|path| tree_path(path)).collect::<Result<Vec<_>, _>>()?;
     let args = [base.as_str(), message].into_iter().chain(paths).collect();
-    let mut script = GitScript::new("commit what was put back", COMMIT_REVERTED, args);
+    let mut script = GitScript::new("commit the restored paths", COMMIT_REVERTED, args);
     script.env = stamp.env();
     script.run(sandbox).await?;
     Ok(())
@@ -91,15 +92,16 @@ const ATTACH_TO_BRANCH: &str = r#"set -e
 git update-ref "refs/heads/$1" HEAD
 git symbolic-ref HEAD "refs/heads/$1""#;
 
-/// Makes the commit that is checked out the tip of a branch, and that branch the current one.
+/// Makes the checked-out commit the tip of a branch, and checks out that branch.
 pub async fn attach_to_branch(sandbox: &dyn Sandbox, branch: &str) -> Result<(), Error> {
     GitScript::new("go back to the branch", ATTACH_TO_BRANCH, vec![branch]).run(sandbox).await?;
     Ok(())
 }
 
-/// Throws our own index of the clone away: the next look reads every file, whatever the agent told that index.
+/// Discards ralph's own index of the clone: the next status reads every file, whatever the agent wrote into that
+/// index.
 pub async fn discard_status_index(sandbox: &dyn Sandbox) -> Result<(), Error> {
-    GitScript::new("forget an index", "rm -rf .git/ralph-index .git/ralph-index.lock .git/ralph-head", vec![])
+    GitScript::new("discard an index", "rm -rf .git/ralph-index .git/ralph-index.lock .git/ralph-head", vec![])
         .run(sandbox)
         .await?;
     Ok(())
@@ -107,7 +109,7 @@ pub async fn discard_status_index(sandbox: &dyn Sandbox) -> Result<(), Error> {
 
 const CLEAR: &str = r#"if [ -L "$1" ] || [ ! -f "$1" ]; then rm -rf -- "./$1"; fi"#;
 
-/// Removes whatever stands at a path and is not a plain file.
+/// Removes anything at a path that is not a plain file.
 pub async fn remove_non_file(sandbox: &dyn Sandbox, path: &str) -> Result<(), Error> {
     GitScript::new("clear a path", CLEAR, vec![tree_path(path)?]).run(sandbox).await?;
     Ok(())
@@ -118,8 +120,8 @@ find .git -maxdepth 1 -name '*.lock' -exec rm -f {} +
 if [ -d .git/refs ]; then find .git/refs -name '*.lock' -exec rm -f {} + ; fi
 find . -name .git -prune -o -type f -name '.ralph-*.tmp' -exec rm -f {} +";
 
-/// Removes what a dead owner left behind: locks of its git processes and files it had not given their name yet. Nothing
-/// else runs in the sandbox then.
+/// Removes leftovers of a dead owner: locks of its git processes and files not yet renamed to their final name.
+/// Nothing else runs in the sandbox then.
 pub async fn remove_stale_locks(sandbox: &dyn Sandbox) -> Result<(), Error> {
     GitScript::new("remove old locks", UNLOCK, vec![]).run(sandbox).await?;
     Ok(())

@@ -1,4 +1,4 @@
-//! One start of a git script in the sandbox. The script's text is ours; everything variable is an argument.
+//! Runs one git script in the sandbox. The script's text is constant; everything variable is an argument.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ralph_sandbox::{ExecRequest, OutputSink, OutputStream, Sandbox};
 
 use super::super::Error;
 
-/// What a script printed.
+/// The output of a script.
 #[derive(Debug)]
 pub(super) struct GitScriptOutput {
     pub(super) stdout: Vec<u8>,
@@ -35,7 +35,7 @@ impl<'a> GitScript<'a> {
         Self { doing, text, args, env: Vec::new(), stdin: Vec::new(), timeout: Duration::from_mins(2) }
     }
 
-    /// Runs it in the workspace; any exit code but 0 is an error.
+    /// Runs the script in the workspace; any exit code but 0 is an error.
     pub(super) async fn run(self, sandbox: &dyn Sandbox) -> Result<GitScriptOutput, Error> {
         let doing = self.doing;
         let text = format!("{GUARD}\n{}", self.text);
@@ -47,15 +47,15 @@ impl<'a> GitScript<'a> {
         let mut head = GitScriptCapture::default();
         let exit = sandbox.exec(&exec, &mut head).await.map_err(|source| Error::Sandbox { doing, source })?;
         if !exit.success() {
-            let said = String::from_utf8_lossy(&head.stderr).into_owned();
-            let said = ralph_core::text::strip_control(ralph_core::text::tail(said.trim(), 6, 600));
-            return Err(Error::SandboxScript { doing, code: exit.code(), said });
+            let stderr = String::from_utf8_lossy(&head.stderr).into_owned();
+            let stderr = ralph_core::text::strip_control(ralph_core::text::tail(stderr.trim(), 6, 600));
+            return Err(Error::SandboxScript { doing, code: exit.code(), said: stderr });
         }
         Ok(GitScriptOutput { stdout: head.stdout, cut: head.cut })
     }
 }
 
-/// Gives a git command everything that keeps the clone's own settings from steering it.
+/// Adds the settings that keep the clone's own configuration from affecting a git command.
 pub(super) fn with_safe_config(mut exec: ExecRequest) -> ExecRequest {
     for (name, value) in ENVIRONMENT {
         exec = exec.env(name, value);
@@ -66,11 +66,11 @@ pub(super) fn with_safe_config(mut exec: ExecRequest) -> ExecRequest {
     exec.env("GIT_CONFIG_COUNT", &SETTINGS.len().to_string())
 }
 
-/// A clone that leads elsewhere would have our own commands write there.
+/// In a clone whose `.git` leads elsewhere, ralph's own commands would write there.
 const GUARD: &str =
     "if [ -L .git ] || [ -f .git ] || [ -e .git/commondir ]; then echo '.git leads out of the clone' >&2; exit 1; fi";
 
-/// Settings that keep the agent's hooks and the image's defaults out of our own commands.
+/// Settings that keep the agent's hooks and the image's defaults out of ralph's commands.
 const SETTINGS: [(&str, &str); 14] = [
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
@@ -80,19 +80,20 @@ const SETTINGS: [(&str, &str); 14] = [
     ("core.quotePath", "false"),
     ("core.pager", "cat"),
     ("commit.gpgSign", "false"),
-    // What must survive a power cut is imported to the host; waiting for the disk here only slows every iteration.
+    // What must survive a power cut is imported to the host; flushing here would only slow every iteration.
     ("core.fsync", "none"),
     ("gc.auto", "0"),
     ("maintenance.auto", "false"),
     ("advice.addEmbeddedRepo", "false"),
     ("submodule.recurse", "false"),
-    // The workspace may belong to another user than the one commands run as.
+    // The workspace may belong to another user than the one that runs the commands.
     ("safe.directory", "*"),
 ];
 
 const ENVIRONMENT: [(&str, &str); 11] = [
     ("LC_ALL", "C"),
-    // Named, so that git neither looks for a repository further up nor follows `core.worktree` when the clone is spoilt.
+    // Set explicitly, so that git neither searches for a repository further up nor follows `core.worktree` in a
+    // damaged clone.
     ("GIT_DIR", ".git"),
     ("GIT_WORK_TREE", "."),
     ("GIT_CONFIG_NOSYSTEM", "1"),

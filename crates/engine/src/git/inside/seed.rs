@@ -1,4 +1,4 @@
-//! Filling the sandbox with the repository, and taking the work out again as a bundle file.
+//! Seeds the sandbox with the repository, and takes the work out again as a bundle file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use ralph_core::event::CommitIdentity;
 use super::super::{Error, RunBranch, Sha};
 use super::script::GitScript;
 
-/// What a sandbox's clone is made from.
+/// The source of a sandbox's clone.
 #[derive(Debug, Clone, Copy)]
 pub struct CloneSeed<'a> {
-    /// A bundle on the host that holds the branch.
+    /// A bundle on the host that contains the branch.
     pub bundle: &'a Path,
     pub branch: &'a RunBranch,
     pub identity: &'a CommitIdentity,
-    /// Where the history ends, when the user's clone is a shallow one.
+    /// Where the history ends, if the user's clone is shallow.
     pub shallow: Option<&'a [u8]>,
     pub state: StateFiles,
 }
@@ -31,7 +31,7 @@ pub enum StateFiles {
     Committed,
 }
 
-// Every step may be done twice: a seed that was cut off is simply seeded again.
+// Every step may be repeated: an interrupted seed is simply run again.
 const SEED: &str = r#"set -e
 git init -q -b "$1" .
 if [ "$5" = shallow ]; then cat > .git/shallow; fi
@@ -45,14 +45,15 @@ if [ "$6" = out ]; then echo /.ralph/ > .git/info/exclude; else : > .git/info/ex
 rm -f -- "$2"
 git rev-parse HEAD"#;
 
-/// Makes the clone in the workspace: the branch checked out, no remotes, no settings of the host. Returns its commit.
+/// Creates the clone in the workspace: the branch checked out, no remotes, no settings of the host. Returns its
+/// commit.
 pub async fn seed(sandbox: &dyn Sandbox, seed: CloneSeed<'_>) -> Result<Sha, Error> {
     const DOING: &str = "make the clone";
     let inside = sandbox.exchange().join("ralph-seed.bundle");
     sandbox
         .copy_in(seed.bundle, &inside)
         .await
-        .map_err(|source| Error::Sandbox { doing: "take the bundle", source })?;
+        .map_err(|source| Error::Sandbox { doing: "receive the bundle", source })?;
     let inside = inside.to_string_lossy();
     let shallow = if seed.shallow.is_some() { "shallow" } else { "whole" };
     let state = if seed.state == StateFiles::Excluded { "out" } else { "in" };
@@ -65,16 +66,16 @@ pub async fn seed(sandbox: &dyn Sandbox, seed: CloneSeed<'_>) -> Result<Sha, Err
     Sha::parse(&text).map_err(|_| Error::UnexpectedOutput { doing: DOING })
 }
 
-/// What came out of the sandbox.
+/// The outcome of bundling the sandbox's work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BundleOutcome {
-    /// The branch is where it was.
+    /// The branch has not moved.
     Nothing,
-    /// A file at the host path that was given; what it holds is still unjudged.
+    /// A file at the given host path; its content is not checked yet.
     File { bytes: u64 },
 }
 
-// The same file as `git bundle create` makes, with one process instead of three: this is done in every iteration.
+// The same file as `git bundle create` writes, with one process instead of three: this runs in every iteration.
 const BUNDLE: &str = r#"set -e
 rm -f -- "$3"
 tip=$(git rev-parse "refs/heads/$1^{commit}")
@@ -90,7 +91,7 @@ esac
 } > "$3"
 echo file"#;
 
-/// Where a bundle comes from and goes to.
+/// Source and destination of a bundle.
 #[derive(Debug, Clone, Copy)]
 pub struct BundleRequest<'a> {
     pub branch: &'a RunBranch,
@@ -101,15 +102,16 @@ pub struct BundleRequest<'a> {
     pub cap: u64,
 }
 
-/// Makes a bundle of the branch and copies it out.
-pub async fn bundle(sandbox: &dyn Sandbox, way: BundleRequest<'_>) -> Result<BundleOutcome, Error> {
+/// Creates a bundle of the branch and copies it out.
+pub async fn bundle(sandbox: &dyn Sandbox, request: BundleRequest<'_>) -> Result<BundleOutcome, Error> {
     let inside = sandbox.exchange().join("ralph-work.bundle");
     let name = inside.to_string_lossy();
-    let script = GitScript::new("bundle the branch", BUNDLE, vec![way.branch.as_str(), way.known.as_str(), &name]);
+    let script =
+        GitScript::new("bundle the branch", BUNDLE, vec![request.branch.as_str(), request.known.as_str(), &name]);
     if script.run(sandbox).await?.text() == "nothing" {
         return Ok(BundleOutcome::Nothing);
     }
-    let copied = sandbox.copy_out(&inside, way.host, way.cap).await;
-    let bytes = copied.map_err(|source| Error::Sandbox { doing: "hand out the bundle", source })?;
+    let copied = sandbox.copy_out(&inside, request.host, request.cap).await;
+    let bytes = copied.map_err(|source| Error::Sandbox { doing: "copy out the bundle", source })?;
     Ok(BundleOutcome::File { bytes })
 }

@@ -1,7 +1,7 @@
-//! Going back to a state of the clone that was looked at before.
+//! Restores an earlier state of the clone.
 //!
-//! A snapshot is three names of git objects in the clone itself: commit, index and work tree (untracked files included).
-//! Ignored files and empty folders are not part of it, and a repository inside the repository only by its commit.
+//! A snapshot is three names of git objects in the clone itself: commit, index and work tree (untracked files
+//! included). Ignored files and empty folders are not part of it, and a nested repository only by its commit.
 
 use ralph_sandbox::Sandbox;
 use serde::{Deserialize, Serialize};
@@ -13,14 +13,14 @@ use super::script::GitScript;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloneSnapshot {
     pub head: Sha,
-    /// The full ref name that is checked out, `None` when it is a bare commit.
+    /// The full name of the checked-out ref, `None` for a detached commit.
     pub branch: Option<String>,
     pub index: Sha,
     pub tree: Sha,
 }
 
-// Everything present is staged first, so that `read-tree` knows what to remove; `clean` then takes what only a changed
-// ignore file had hidden. Half-done merges and rebases belong to the state that is left.
+// Everything present is staged first, so that `read-tree` knows what to remove; `clean` then removes what only a
+// changed ignore file had hidden. Unfinished merges and rebases belong to the state being left.
 const RESTORE: &str = r#"set -e
 for sha in "$1" "$3" "$4"; do git cat-file -e "$sha"; done
 rm -rf -- .git/index.lock .git/HEAD.lock .git/rebase-merge .git/rebase-apply .git/sequencer
@@ -37,10 +37,10 @@ git clean -ffdq
 git read-tree "$3"
 git update-index -q --refresh || :"#;
 
-/// Puts commit, index and work tree back; ignored files are left alone.
+/// Restores commit, index and work tree; leaves ignored files alone.
 pub async fn restore(sandbox: &dyn Sandbox, to: &CloneSnapshot) -> Result<(), Error> {
     let branch = to.branch.as_deref().unwrap_or("HEAD");
     let args = vec![to.head.as_str(), branch, to.index.as_str(), to.tree.as_str()];
-    GitScript::new("go back to a snapshot", RESTORE, args).run(sandbox).await?;
+    GitScript::new("restore a snapshot", RESTORE, args).run(sandbox).await?;
     Ok(())
 }

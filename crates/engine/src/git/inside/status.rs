@@ -1,4 +1,4 @@
-//! What an iteration asks about the clone, as cheaply as it can be had: nothing is compared that did not change.
+//! Reads the status of the clone for an iteration as cheaply as possible: unchanged files are not compared.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,35 +11,35 @@ use super::super::raw_diff::{self, GitOutputEnd, PathChange};
 use super::super::{Error, Sha};
 use super::script::GitScript;
 
-/// The clone as it stands, compared with the start of the run and with an earlier tree.
+/// The state of the clone, compared with the start of the run and with an earlier tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloneStatus {
     pub head: String,
-    /// What is staged, as a tree; that of HEAD when it cannot be one, as in the middle of a merge.
+    /// The index as a tree; HEAD's tree if the index cannot be written as one, as in the middle of a merge.
     pub index: String,
-    /// The full name of the branch that is checked out, `HEAD` when it is a bare commit.
+    /// The full name of the checked-out branch, `HEAD` for a detached commit.
     pub branch: String,
-    /// The work tree as it is, untracked files included and ignored ones not, as a tree.
+    /// The work tree as a tree, including untracked files but not ignored ones.
     pub tree: String,
     /// The tree it was compared with.
     pub from: String,
-    /// Lines added and removed since `from`, ralph's own files aside.
+    /// Lines added and removed since `from`, excluding ralph's own files.
     pub changed_lines: u64,
-    /// Paths that differ from `from`, with the hash of what they hold now (empty: removed).
+    /// Paths that differ from `from`, with the hash of their content now (empty: removed).
     pub files: BTreeMap<String, String>,
-    /// What is not committed, a line each.
+    /// Uncommitted changes, one line each.
     pub status: String,
     /// Lines per file since the start of the run.
     pub diffstat: String,
 }
 
 impl CloneStatus {
-    /// Returns the same state compared with `from` (empty: with whatever), where that takes no new look.
+    /// Returns the same state compared with `from` (empty: with anything), if that needs no new status.
     pub fn compared_with(&self, from: &str) -> Option<Self> {
         if from.is_empty() || self.from == from {
             return Some(self.clone());
         }
-        // Nothing has changed since this very tree; what the look was compared with before is another matter.
+        // Nothing has changed since this very tree; what the status was compared with before is another matter.
         (self.tree == from).then(|| Self {
             from: from.to_owned(),
             changed_lines: 0,
@@ -49,8 +49,8 @@ impl CloneStatus {
     }
 }
 
-// The index is our own and is kept, so that unchanged files are not read again; a lock in it is a dead process's. It
-// follows HEAD, or files that are ignored and yet tracked would be missing from the tree.
+// The index is ralph's own and is kept, so that unchanged files are not read again; a lock on it belongs to a dead
+// process. It follows HEAD, otherwise files that are ignored but tracked would be missing from the tree.
 const STATUS: &str = r#"set -e
 start=$1 from=$2
 set -- $(git rev-parse HEAD "HEAD^{tree}" --symbolic-full-name HEAD)
@@ -74,9 +74,9 @@ if [ "$tree" != "$2" ]; then compare "$2" "$tree"; fi
 printf '#\0'
 if [ "$1" != "$start" ] || [ "$tree" != "$2" ]; then compare "$start^{tree}" "$tree"; fi"#;
 
-/// Looks at the clone. `from` is an earlier tree, or empty.
+/// Reads the status of the clone. `from` is an earlier tree, or empty.
 pub async fn read_status(sandbox: &dyn Sandbox, start: &str, from: &str) -> Result<CloneStatus, Error> {
-    const DOING: &str = "look at the clone";
+    const DOING: &str = "read the status of the clone";
     let printed = GitScript::new(DOING, STATUS, vec![start, from]).run(sandbox).await?;
     let ending = if printed.cut { GitOutputEnd::Cut } else { GitOutputEnd::Whole };
     parse(&printed.stdout, from, ending).ok_or(Error::UnexpectedOutput { doing: DOING })
@@ -94,7 +94,7 @@ fn parse(bytes: &[u8], from: &str, ending: GitOutputEnd) -> Option<CloneStatus> 
     let uncommitted = sections.next().unwrap_or_default().0;
     let since_start = DiffStat::of(sections.next().unwrap_or_default().1);
     let changed = stats.iter().filter(|stat| !is_ralph_file(&stat.path));
-    // A binary file has no lines; that it changed still counts.
+    // A binary file has no lines, but its change still counts.
     let changed_lines =
         changed.map(|stat| stat.added.unwrap_or(1).saturating_add(stat.removed.unwrap_or(0)).max(1)).sum();
     let hash = |change: &PathChange| change.new.as_ref().map(|(_, sha)| sha.to_string()).unwrap_or_default();
@@ -151,21 +151,21 @@ mod tests {
     const C: &str = "3333333333333333333333333333333333333333";
 
     #[test]
-    fn looks() {
+    fn status_is_parsed() {
         let raw = format!(
             ":000000 100644 {} {B} A\0new.txt\0:100644 100644 {A} {B} M\0.ralph/x\03\t0\tnew.txt\09\t0\t.ralph/x\0",
             "0".repeat(40)
         );
         let text = format!("{A} {A} {B} refs/heads/x\0{raw}#\0#\0");
-        let look = parse(text.as_bytes(), A, GitOutputEnd::Whole).unwrap();
-        assert_eq!((look.changed_lines, look.files), (3, BTreeMap::from([("new.txt".to_owned(), B.to_owned())])));
-        assert_eq!(look.branch, "refs/heads/x");
+        let status = parse(text.as_bytes(), A, GitOutputEnd::Whole).unwrap();
+        assert_eq!((status.changed_lines, status.files), (3, BTreeMap::from([("new.txt".to_owned(), B.to_owned())])));
+        assert_eq!(status.branch, "refs/heads/x");
         assert_eq!(parse(b"x\0#\0", "", GitOutputEnd::Whole), None);
     }
 
     #[test]
-    fn what_changed_depends_on_since_when() {
-        let look = CloneStatus {
+    fn changes_depend_on_the_compared_tree() {
+        let status = CloneStatus {
             head: A.to_owned(),
             index: A.to_owned(),
             branch: "refs/heads/x".to_owned(),
@@ -176,9 +176,9 @@ mod tests {
             status: "A new.txt\n".to_owned(),
             diffstat: "3\t0\tnew.txt\n".to_owned(),
         };
-        let still = CloneStatus { from: B.to_owned(), changed_lines: 0, files: BTreeMap::new(), ..look.clone() };
-        for (from, want) in [("", Some(&look)), (A, Some(&look)), (B, Some(&still)), (C, None)] {
-            assert_eq!(look.compared_with(from).as_ref(), want, "{from:?}");
+        let still = CloneStatus { from: B.to_owned(), changed_lines: 0, files: BTreeMap::new(), ..status.clone() };
+        for (from, want) in [("", Some(&status)), (A, Some(&status)), (B, Some(&still)), (C, None)] {
+            assert_eq!(status.compared_with(from).as_ref(), want, "{from:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Anthropic's messages.
+//! Implements Anthropic's messages format.
 //!
-//! There is no mode that promises a JSON object: `json` of a request changes nothing here. The prompt asks for one, and
-//! an answer that is none is asked for again like anybody else's.
+//! It has no mode that promises a JSON object, so a request's `json` changes nothing here. The prompt requests one,
+//! and an answer that is none is followed up like any other provider's.
 
 use serde_json::{Map, Value, json};
 
@@ -27,7 +27,7 @@ pub(super) fn body(model: &str, request: &ModelRequest, shape: SupportedFields) 
     Ok(Value::Object(body))
 }
 
-/// Reads a message; `None` when it is none.
+/// Parses a message; `None` if it is not one.
 pub(super) fn read_answer(value: &Value) -> Option<DecodedParts> {
     let blocks = value.get("content")?.as_array()?;
     let text: String = blocks
@@ -38,7 +38,7 @@ pub(super) fn read_answer(value: &Value) -> Option<DecodedParts> {
     let thought = blocks.iter().filter_map(|block| block.get("thinking")?.as_str()).map(str::len).sum();
     let finish = match value.get("stop_reason").and_then(Value::as_str) {
         Some("end_turn" | "stop_sequence") | None => ModelFinishReason::Stop,
-        // Cut by one limit or by the other.
+        // Cut by one limit or the other.
         Some("max_tokens" | "model_context_window_exceeded") => ModelFinishReason::Length,
         Some("refusal") => ModelFinishReason::Filtered,
         Some(other) => ModelFinishReason::Other(other.to_owned()),

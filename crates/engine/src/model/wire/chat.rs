@@ -1,4 +1,4 @@
-//! OpenAI's chat completions, and the many servers that call themselves compatible.
+//! Implements OpenAI's chat completions, which many servers claim to be compatible with.
 
 use serde_json::{Map, Value, json};
 
@@ -27,25 +27,25 @@ pub(super) fn body(model: &str, request: &ModelRequest, shape: SupportedFields) 
     Ok(Value::Object(body))
 }
 
-/// Reads a completion; `None` when it has no choice with a message.
+/// Parses a completion; `None` if it has no choice with a message.
 pub(super) fn read_answer(value: &Value) -> Option<DecodedParts> {
     let choice = value.get("choices")?.get(0)?;
     let message = choice.get("message").filter(|message| message.is_object())?;
-    let said = message.get("content").map(content_text).unwrap_or_default();
+    let content = message.get("content").map(content_text).unwrap_or_default();
     let refusal = message.get("refusal").and_then(Value::as_str).filter(|refusal| !refusal.is_empty());
     let finish = match (choice.get("finish_reason").and_then(Value::as_str), refusal) {
-        (_, Some(_)) if said.is_empty() => ModelFinishReason::Filtered,
+        (_, Some(_)) if content.is_empty() => ModelFinishReason::Filtered,
         (Some("stop") | None, _) => ModelFinishReason::Stop,
         (Some("length"), _) => ModelFinishReason::Length,
         (Some("content_filter"), _) => ModelFinishReason::Filtered,
         (Some(other), _) => ModelFinishReason::Other(other.to_owned()),
     };
-    let text = if said.is_empty() { refusal.unwrap_or_default().to_owned() } else { said };
+    let text = if content.is_empty() { refusal.unwrap_or_default().to_owned() } else { content };
     let thought = message.get("reasoning_content").and_then(Value::as_str).map_or(0, str::len);
     Some(DecodedParts { text, finish, model: string_at(value, "/model"), reasoning_bytes: thought })
 }
 
-/// Reads a message's content: a text, or a list of parts of which the texts count.
+/// Returns a message's content: a text, or the texts of a list of parts.
 fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

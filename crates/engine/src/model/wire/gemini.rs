@@ -1,4 +1,4 @@
-//! Google's `generateContent`: the model's name stands in the address, not in the body.
+//! Implements Google's `generateContent`: the model's name is in the URL, not in the body.
 
 use serde_json::{Map, Value, json};
 
@@ -26,7 +26,7 @@ pub(super) fn body(request: &ModelRequest, shape: SupportedFields) -> Result<Val
         body.insert("systemInstruction".into(), json!({"parts": [{"text": request.system}]}));
     }
     body.insert(CONFIG.into(), config.into());
-    // Our cap stands in there: what is no object would take it away.
+    // The output cap is in this object; a value that is not an object would remove it.
     if request.extra.get(CONFIG).is_some_and(|config| !config.is_object()) {
         return Err(CONFIG);
     }
@@ -34,7 +34,7 @@ pub(super) fn body(request: &ModelRequest, shape: SupportedFields) -> Result<Val
     Ok(Value::Object(body))
 }
 
-/// Reads an answer; `None` when it is none. One that was blocked has no candidate and is an answer all the same.
+/// Parses an answer; `None` if it is not one. A blocked answer has no candidate but is still an answer.
 pub(super) fn read_answer(value: &Value) -> Option<DecodedParts> {
     let model = string_at(value, "/modelVersion");
     let Some(candidate) = value.pointer("/candidates/0").filter(|candidate| candidate.is_object()) else {

@@ -1,7 +1,8 @@
-//! The formats models are asked in, as data: a request into a body, a body into an answer. Nothing here sends or waits.
+//! Converts requests and answers of models to and from the wire formats. Nothing here sends or waits.
 //!
-//! One file per format. What they have in common is here: which optional fields a server takes ([`SupportedFields`]), and what an
-//! answer comes to. Usage is read by the meter's own readers (`usage`), so that a run and an agent are charged alike.
+//! One file per format. What they share is here: which optional fields a server accepts ([`SupportedFields`]), and the
+//! result of decoding. Usage is read by the meter's own readers (`usage`), so that a run and an agent are charged
+//! alike.
 
 mod anthropic;
 mod chat;
@@ -18,7 +19,7 @@ use self::usage::UsageClaim;
 use super::error_body::{ProviderErrorBody, is_html};
 use super::{AnswerFlaw, ConversationRole, ModelFinishReason, ModelRequest};
 
-/// A format of requests and answers.
+/// A wire format of requests and answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ModelWireFormat {
     /// OpenAI's chat completions, which most providers copy.
@@ -31,7 +32,7 @@ pub(super) enum ModelWireFormat {
     Gemini,
 }
 
-/// What a fine answer holds.
+/// The content of a successful answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DecodedAnswer {
     pub(super) text: String,
@@ -41,18 +42,18 @@ pub(super) struct DecodedAnswer {
     pub(super) finish: ModelFinishReason,
 }
 
-/// What a format's file reads out of an answer.
+/// The parts of an answer that a format's file decodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DecodedParts {
     text: String,
     finish: ModelFinishReason,
     model: Option<String>,
-    /// Bytes that were thought and not said; they are paid for too.
+    /// Bytes of reasoning that are not part of the text; they are charged too.
     reasoning_bytes: usize,
 }
 
 impl ModelWireFormat {
-    /// Returns the format of a protocol; none for a recorded conversation.
+    /// Returns the format of a protocol; `None` for a recorded conversation.
     pub(super) fn of(wire: ProviderProtocol) -> Option<Self> {
         match wire {
             ProviderProtocol::Chat | ProviderProtocol::Azure => Some(Self::Chat),
@@ -63,7 +64,7 @@ impl ModelWireFormat {
         }
     }
 
-    /// Builds the request body. The error is the field of `extra` that is ours to set.
+    /// Builds the request body. The error is a field of `extra` that only ralph may set.
     pub(super) fn body(
         self,
         model: &str,
@@ -78,35 +79,35 @@ impl ModelWireFormat {
         }
     }
 
-    /// Reads an answer, or says what is wrong with it.
+    /// Decodes an answer, or returns its defect.
     pub(super) fn decode_answer(self, body: &str, request: &ModelRequest) -> Result<DecodedAnswer, AnswerFlaw> {
         if body.trim().is_empty() {
             return Err(AnswerFlaw::Empty);
         }
         let value: Value = serde_json::from_str(body)
             .map_err(|_| if is_html(body) { AnswerFlaw::Html } else { AnswerFlaw::NotJson })?;
-        let words = match self {
+        let parts = match self {
             Self::Chat => chat::read_answer(&value),
             Self::Responses => responses::read_answer(&value),
             Self::Messages => anthropic::read_answer(&value),
             Self::Gemini => gemini::read_answer(&value),
         };
-        let DecodedParts { text, finish, model, reasoning_bytes: thought } = words.ok_or(AnswerFlaw::NoChoice)?;
+        let DecodedParts { text, finish, model, reasoning_bytes: thought } = parts.ok_or(AnswerFlaw::NoChoice)?;
         let guess = super::estimate_usage(request, text.len().saturating_add(thought));
         let (usage, usage_reported) = match usage::read_usage(&self.meter_call(), body, &text, request) {
             UsageClaim::Plausible(usage) => (usage, true),
-            UsageClaim::Implausible(said) if said.total() > guess.total() => (said, false),
+            UsageClaim::Implausible(claimed) if claimed.total() > guess.total() => (claimed, false),
             UsageClaim::Implausible(_) | UsageClaim::Unusable => (guess, false),
         };
         Ok(DecodedAnswer { text, usage, usage_reported, model, finish })
     }
 
-    /// Tells whether an error answer says that it cost something.
+    /// Reports whether an error answer states a cost.
     pub(super) fn is_billed(self, body: &str) -> bool {
         usage::is_billed(&self.meter_call(), body)
     }
 
-    /// The meter's name for a call in this format.
+    /// Returns the meter's kind for a call in this format.
     fn meter_call(self) -> ModelCallKind {
         match self {
             Self::Chat => ModelCallKind::Chat,
@@ -116,7 +117,7 @@ impl ModelWireFormat {
         }
     }
 
-    /// The wish for a JSON object; Anthropic has none.
+    /// Returns the field that requests a JSON object; Anthropic has none.
     fn json_field(self) -> Option<OptionalField> {
         match self {
             Self::Chat => Some(OptionalField { at: "/response_format", names: &["response_format"] }),
@@ -138,7 +139,7 @@ impl ModelWireFormat {
     }
 }
 
-/// An optional field: where it stands in a body, and what complaints call it, in small letters.
+/// An optional field: its position in a body, and its names in error messages, in lower case.
 #[derive(Debug, Clone, Copy)]
 struct OptionalField {
     at: &'static str,
@@ -150,15 +151,15 @@ impl OptionalField {
         sent.pointer(self.at).is_some()
     }
 
-    fn is_named_in(self, said: &ProviderErrorBody) -> bool {
-        self.names.contains(&said.param.as_str()) || said.mentions(self.names)
+    fn is_named_in(self, error: &ProviderErrorBody) -> bool {
+        self.names.contains(&error.param.as_str()) || error.mentions(self.names)
     }
 }
 
-/// Which optional fields a server takes.
+/// The optional fields that a server accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SupportedFields {
-    /// A wish for a JSON object.
+    /// The field that requests a JSON object.
     json: bool,
     temperature: bool,
     /// Only chat has two names for it.
@@ -166,46 +167,48 @@ pub(super) struct SupportedFields {
 }
 
 impl SupportedFields {
-    /// Guesses from the model's name: OpenAI's reasoning models take neither `max_tokens` nor a temperature.
+    /// Guesses from the model's name: OpenAI's reasoning models accept neither `max_tokens` nor a temperature.
     pub(super) fn of(model: &str) -> Self {
         Self { json: true, temperature: !is_reasoning_model(model), limit: OutputLimitField::of(model) }
     }
 
-    /// Returns the shape to try after the server complained about a field that was sent, if it did.
+    /// Returns the fields to try after the server rejected one that was sent, if it did.
     pub(super) fn after_rejection(
         self,
         format: ModelWireFormat,
         status: u16,
-        said: &ProviderErrorBody,
+        error: &ProviderErrorBody,
         sent: &Value,
     ) -> Option<Self> {
         if !matches!(status, 400 | 422) {
             return None;
         }
-        let unsupported = said.has_code(&["unsupported_parameter", "unsupported_value"])
-            || said.mentions(&["unsupported", "not support", "deprecated", "may only be set"]);
-        let json =
-            |field: &OptionalField| field.was_sent(sent) && (field.is_named_in(said) || said.mentions(&["json mode"]));
+        let unsupported = error.has_code(&["unsupported_parameter", "unsupported_value"])
+            || error.mentions(&["unsupported", "not support", "deprecated", "may only be set"]);
+        let json = |field: &OptionalField| {
+            field.was_sent(sent) && (field.is_named_in(error) || error.mentions(&["json mode"]))
+        };
         if format.json_field().as_ref().is_some_and(json) {
             return Some(Self { json: false, ..self });
         }
         let limit = OptionalField { at: "/max_tokens", names: &["max_tokens"] };
         if format == ModelWireFormat::Chat
             && limit.was_sent(sent)
-            && limit.is_named_in(said)
-            && said.mentions(&["max_completion_tokens"])
+            && limit.is_named_in(error)
+            && error.mentions(&["max_completion_tokens"])
         {
             return Some(Self { limit: OutputLimitField::MaxCompletionTokens, ..self });
         }
         let temperature = format.temperature_field();
-        if temperature.was_sent(sent) && temperature.is_named_in(said) && unsupported {
+        if temperature.was_sent(sent) && temperature.is_named_in(error) && unsupported {
             return Some(Self { temperature: false, ..self });
         }
         None
     }
 }
 
-/// Adds the profile's own fields, deep into objects that are ours too. The error is one that is ours to set.
+/// Adds the profile's own fields, merging into objects that ralph sets too. The error is a field that only ralph may
+/// set.
 fn merge_extra(
     body: &mut Map<String, Value>,
     extra: &Map<String, Value>,
@@ -225,7 +228,7 @@ fn merge_extra(
     Ok(())
 }
 
-/// Returns all that was said, as the role's name in this format and the text.
+/// Returns all turns, as the format's role name and the text.
 fn conversation_turns<'a>(
     request: &'a ModelRequest,
     assistant: &'static str,

@@ -1,4 +1,4 @@
-//! OpenAI's responses: the newer format, and for some models the only one.
+//! Implements OpenAI's responses: the newer format, and for some models the only one.
 
 use serde_json::{Map, Value, json};
 
@@ -34,14 +34,14 @@ pub(super) fn body(model: &str, request: &ModelRequest, shape: SupportedFields) 
     if request.json && shape.json {
         body.insert("text".into(), json!({"format": {"type": "json_object"}}));
     }
-    // Every iteration is a session of its own: there is nothing to go back to at the provider.
+    // Every iteration is its own session: nothing needs to be stored at the provider.
     body.insert("store".into(), false.into());
     body.insert("stream".into(), false.into());
     merge_extra(&mut body, &request.extra, &RESERVED_FIELDS)?;
     Ok(Value::Object(body))
 }
 
-/// Reads a response; `None` when it is none, or failed and holds an error instead.
+/// Parses a response; `None` if it is not one, or failed and holds an error instead.
 pub(super) fn read_answer(value: &Value) -> Option<DecodedParts> {
     let status = value.get("status").and_then(Value::as_str);
     if status == Some("failed") {
@@ -53,8 +53,8 @@ pub(super) fn read_answer(value: &Value) -> Option<DecodedParts> {
         parts.filter_map(|part| part.get(field)?.as_str()).collect()
     };
     value.get("output")?.as_array()?;
-    let (said, refusal) = (parts("text"), parts("refusal"));
-    let refused = said.is_empty() && !refusal.is_empty();
+    let (content, refusal) = (parts("text"), parts("refusal"));
+    let refused = content.is_empty() && !refusal.is_empty();
     let finish = match (status, string_at(value, "/incomplete_details/reason").as_deref()) {
         _ if refused => ModelFinishReason::Filtered,
         (Some("completed") | None, _) => ModelFinishReason::Stop,
@@ -63,7 +63,7 @@ pub(super) fn read_answer(value: &Value) -> Option<DecodedParts> {
         (Some(_), Some(reason)) => ModelFinishReason::Other(reason.to_owned()),
         (Some(other), None) => ModelFinishReason::Other(other.to_owned()),
     };
-    let text = if refused { refusal } else { said };
-    // Thoughts come as a summary at most, which says nothing of their length.
+    let text = if refused { refusal } else { content };
+    // Reasoning comes as a summary at most, which does not state its length.
     Some(DecodedParts { text, finish, model: string_at(value, "/model"), reasoning_bytes: 0 })
 }

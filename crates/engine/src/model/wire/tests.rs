@@ -1,4 +1,4 @@
-//! The formats in tables: what is sent, what is understood, what a complaint leads to.
+//! Tests the wire formats: request bodies, decoded answers, and the reaction to rejected fields.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn request() -> ModelRequest {
     }
 }
 
-/// A second try, without anything optional, with a field of the profile's own.
+/// A follow-up without optional fields, with a field of the profile's own.
 fn request_with_history() -> ModelRequest {
     ModelRequest {
         system: String::new(),
@@ -97,25 +97,25 @@ fn bodies() {
         &request_with_history(),
         json!({"model": "m", "max_tokens": 64, "messages": third, "thinking": {"type": "disabled"}}),
     );
-    let said = |role: &str, text: &str| json!({"role": role, "parts": [{"text": text}]});
+    let turn = |role: &str, text: &str| json!({"role": role, "parts": [{"text": text}]});
     check(
         ModelWireFormat::Gemini,
         "gemini-2.5-pro",
         &request(),
-        json!({"contents": [said("user", "do")], "systemInstruction": {"parts": [{"text": "rules"}]},
+        json!({"contents": [turn("user", "do")], "systemInstruction": {"parts": [{"text": "rules"}]},
             "generationConfig": {"maxOutputTokens": 64, "temperature": 0.2, "responseMimeType": "application/json"}}),
     );
     check(
         ModelWireFormat::Gemini,
         "m",
         &request_with_history(),
-        json!({"contents": [said("user", "do"), said("model", "{"), said("user", "not JSON")],
+        json!({"contents": [turn("user", "do"), turn("model", "{"), turn("user", "not JSON")],
             "generationConfig": {"maxOutputTokens": 64}, "thinking": {"type": "disabled"}}),
     );
 }
 
 #[test]
-fn fields_of_the_profile() {
+fn extra_fields_of_the_profile() {
     #[track_caller]
     fn check(format: ModelWireFormat, extra: &Value, want: Result<&str, &'static str>) {
         let asking = ModelRequest { extra: extra.as_object().cloned().unwrap(), ..request() };
@@ -143,23 +143,23 @@ fn fields_of_the_profile() {
 }
 
 #[test]
-fn complaints() {
+fn rejected_fields() {
     #[track_caller]
     fn check(format: ModelWireFormat, status: u16, error: &Value, want: Option<SupportedFields>) {
         let shape = SupportedFields::of("m");
         let sent = format.body("m", &request(), shape).unwrap();
-        let said = ProviderErrorBody::parse(&json!({ "error": error }).to_string());
-        assert_eq!(shape.after_rejection(format, status, &said, &sent), want, "{format:?} {error}");
+        let error_body = ProviderErrorBody::parse(&json!({ "error": error }).to_string());
+        assert_eq!(shape.after_rejection(format, status, &error_body, &sent), want, "{format:?} {error}");
     }
     let whole = SupportedFields::of("m");
     let (plain, cold) =
         (Some(SupportedFields { json: false, ..whole }), Some(SupportedFields { temperature: false, ..whole }));
     let capped = Some(SupportedFields { limit: OutputLimitField::MaxCompletionTokens, ..whole });
     let (chat, responses, messages, gemini) = (ALL[0], ALL[1], ALL[2], ALL[3]);
-    let told = |message: &str| json!({ "message": message });
-    let of = |message: &str, param: &str| json!({"message": message, "param": param});
+    let message = |text: &str| json!({ "message": text });
+    let of = |text: &str, param: &str| json!({"message": text, "param": param});
     check(chat, 400, &of("no", "response_format"), plain);
-    check(chat, 422, &told("Extra inputs: response_format"), plain);
+    check(chat, 422, &message("Extra inputs: response_format"), plain);
     check(
         chat,
         400,
@@ -167,11 +167,11 @@ fn complaints() {
         capped,
     );
     check(chat, 400, &of("Unsupported value: 'temperature'", "temperature"), cold);
-    check(chat, 400, &told("litellm.BadRequestError: `temperature` is deprecated for this model."), cold);
+    check(chat, 400, &message("litellm.BadRequestError: `temperature` is deprecated for this model."), cold);
     check(chat, 400, &of("temperature must be below 2", "temperature"), None);
     check(chat, 400, &of("max_tokens is too large", "max_tokens"), None);
-    check(chat, 500, &told("response_format"), None);
-    check(chat, 400, &told("thing"), None);
+    check(chat, 500, &message("response_format"), None);
+    check(chat, 400, &message("thing"), None);
     check(responses, 400, &of("Invalid parameter", "text.format"), plain);
     check(
         responses,
@@ -179,21 +179,22 @@ fn complaints() {
         &of("Unsupported parameter: 'temperature' is not supported with this model.", "temperature"),
         cold,
     );
-    check(responses, 400, &told("use 'max_completion_tokens', not max_tokens"), None);
-    check(messages, 400, &told("`temperature` is deprecated for this model."), cold);
-    check(messages, 400, &told("`temperature` may only be set to 1 when thinking is enabled"), cold);
-    check(messages, 400, &told("response_format"), None);
-    check(gemini, 400, &told("Unknown name \"responseMimeType\" at 'generation_config': Cannot find field."), plain);
-    check(gemini, 400, &told("JSON mode is not enabled for models/gemma-3"), plain);
-    check(gemini, 400, &told("Unsupported: temperature"), cold);
-    // What was not sent cannot be left out.
+    check(responses, 400, &message("use 'max_completion_tokens', not max_tokens"), None);
+    check(messages, 400, &message("`temperature` is deprecated for this model."), cold);
+    check(messages, 400, &message("`temperature` may only be set to 1 when thinking is enabled"), cold);
+    check(messages, 400, &message("response_format"), None);
+    check(gemini, 400, &message("Unknown name \"responseMimeType\" at 'generation_config': Cannot find field."), plain);
+    check(gemini, 400, &message("JSON mode is not enabled for models/gemma-3"), plain);
+    check(gemini, 400, &message("Unsupported: temperature"), cold);
+    // A field that was not sent cannot be removed.
     let none = SupportedFields { json: false, ..whole };
     let sent = chat.body("m", &request(), none).unwrap();
-    let said = ProviderErrorBody::parse(r#"{"error":{"message":"response_format"}}"#);
-    assert_eq!(none.after_rejection(chat, 400, &said, &sent), None);
+    let error_body = ProviderErrorBody::parse(r#"{"error":{"message":"response_format"}}"#);
+    assert_eq!(none.after_rejection(chat, 400, &error_body, &sent), None);
 }
 
-/// Reads an answer and checks its text, its end and its usage as input, cached, written, output and reasoning.
+/// Decodes an answer and checks its text, its finish reason and its usage as input, cached, written, output and
+/// reasoning.
 #[track_caller]
 fn check_answer(format: ModelWireFormat, body: &Value, text: &str, finish: ModelFinishReason, tokens: [u64; 5]) {
     let [input, cached_input, cache_write, output, reasoning] = tokens;
@@ -319,7 +320,7 @@ fn flaws() {
     }
 }
 
-/// An answer that says `text`, with this usage.
+/// An answer with this text and usage.
 fn answer_body(format: ModelWireFormat, text: &str, usage: &Value) -> String {
     match format {
         ModelWireFormat::Chat => json!({"choices": [{"message": {"content": text}}], "usage": usage}),
@@ -332,7 +333,7 @@ fn answer_body(format: ModelWireFormat, text: &str, usage: &Value) -> String {
     .to_string()
 }
 
-/// The names of prompt and output tokens.
+/// The field names of prompt and output tokens.
 fn usage_field_names(format: ModelWireFormat) -> (&'static str, &'static str) {
     match format {
         ModelWireFormat::Chat => ("prompt_tokens", "completion_tokens"),
@@ -342,11 +343,11 @@ fn usage_field_names(format: ModelWireFormat) -> (&'static str, &'static str) {
 }
 
 #[test]
-fn usage_is_believed_or_doubted() {
+fn implausible_usage_is_not_trusted() {
     let lie = r#"{"usage":{"prompt_tokens":1,"completion_tokens":1,"input_tokens":1,"output_tokens":1}}"#;
     for format in ALL {
         let (prompt, output) = usage_field_names(format);
-        let pair = |input: Value, said: Value| json!({ prompt: input, output: said });
+        let pair = |input: Value, output_tokens: Value| json!({ prompt: input, output: output_tokens });
         let good = format.decode_answer(&answer_body(format, lie, &pair(json!(50), json!(9))), &request()).unwrap();
         let want = TokenUsage { input: 50, output: 9, ..TokenUsage::default() };
         assert_eq!((good.usage, good.usage_reported), (want, true), "{format:?}");
@@ -370,7 +371,7 @@ fn usage_is_believed_or_doubted() {
             let guess = estimate_usage(&request(), lie.len());
             assert_eq!((answer.usage, answer.usage_reported), (guess, false), "{format:?} {usage}");
         }
-        // More than the question can weigh, and yet what a server that adds to it may charge for.
+        // More than the prompt can contain, but what a server that adds to it may charge.
         let more =
             format.decode_answer(&answer_body(format, lie, &pair(json!(120_000), json!(2000))), &request()).unwrap();
         let want = TokenUsage { input: 120_000, output: 2000, ..TokenUsage::default() };
@@ -382,7 +383,7 @@ fn usage_is_believed_or_doubted() {
     assert_eq!(ModelWireFormat::Messages.decode_answer(&thinks, &request()).unwrap().usage.output, 2);
 }
 
-/// Details of the prompt and the completion, as chat servers tell them.
+/// Details of prompt and completion, as chat servers report them.
 #[test]
 fn details_of_chat_usage() {
     #[track_caller]
@@ -410,7 +411,7 @@ fn details_of_chat_usage() {
             "completion_tokens_details": {"reasoning_tokens": 100}}),
         [50, 0, 0, 109, 100],
     );
-    // Details that cannot be true fall away; the whole stays.
+    // Impossible details are dropped; the totals stay.
     check(
         &json!({"prompt_tokens": 5, "completion_tokens": 9,
             "prompt_tokens_details": {"cached_tokens": 6, "cache_write_tokens": -1},
@@ -421,12 +422,12 @@ fn details_of_chat_usage() {
 
 proptest! {
     #[test]
-    fn any_body_is_read_calmly(body in "\\PC{0,300}", at in 0..4_usize) {
+    fn any_body_parses_without_panic(body in "\\PC{0,300}", at in 0..4_usize) {
         let _ = ALL[at].decode_answer(&body, &request());
     }
 
     #[test]
-    fn any_answer_is_read_calmly(
+    fn any_answer_parses_without_panic(
         at in 0..4_usize,
         text in ".{0,20}",
         words in proptest::collection::vec("[a-zA-Z_]{0,12}|max_tokens|SAFETY|failed", 3),
@@ -445,7 +446,7 @@ proptest! {
     }
 
     #[test]
-    fn usage_never_exceeds_what_was_said(prompt in 0..40_000_u64, completion: u64, cached: u64, reasoning: u64) {
+    fn usage_never_exceeds_what_was_reported(prompt in 0..40_000_u64, completion: u64, cached: u64, reasoning: u64) {
         let given = json!({"prompt_tokens": prompt, "completion_tokens": completion,
             "prompt_tokens_details": {"cached_tokens": cached},
             "completion_tokens_details": {"reasoning_tokens": reasoning}});

@@ -1,28 +1,28 @@
-//! What a whole answer says it cost, read by the meter that reads the agents' answers too.
+//! Reads the usage that a complete answer reports, with the same meter that reads the agents' answers.
 
 use ralph_core::price::{MAX_OUTPUT_TOKENS, TokenUsage};
 use ralph_proxy::meter::{ModelCallKind, UsageTee};
 
 use super::super::ModelRequest;
 
-/// Tokens of a prompt beyond its own text: what a server puts around it.
+/// Tokens of a prompt beyond its own text: what a server adds around it.
 const PROMPT_OVERHEAD: u64 = 16 * 1024;
 /// No model reads more at once.
 const MAX_PROMPT: u64 = 2_000_000;
 
-/// What a provider says of the tokens of one call.
+/// The token usage that a provider reports for one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UsageClaim {
     Plausible(TokenUsage),
-    /// It does not fit the question and its answer. A server that adds to a question may charge for that all the same.
+    /// It does not fit the request and its answer. A server that adds to a prompt may charge for that all the same.
     Implausible(TokenUsage),
-    /// Nothing, or what cannot be true of any model.
+    /// Nothing, or figures that no model can reach.
     Unusable,
 }
 
-/// Reads what an answer, or an error, says that it cost.
+/// Reads the usage reported by an answer or an error.
 ///
-/// Only the usage object at its own place counts, never text that looks like one.
+/// Only the usage object at its proper place counts, never text that looks like one.
 fn reported_usage(call: &ModelCallKind, body: &str) -> Option<TokenUsage> {
     let mut tee = UsageTee::new(call, Some("application/json"), false);
     tee.pass(body.as_bytes().to_vec().into());
@@ -30,12 +30,12 @@ fn reported_usage(call: &ModelCallKind, body: &str) -> Option<TokenUsage> {
     tee.snapshot().usage
 }
 
-/// Tells whether an error says that it cost something.
+/// Reports whether an error states a cost.
 pub(super) fn is_billed(call: &ModelCallKind, body: &str) -> bool {
     reported_usage(call, body).is_some_and(|usage| usage.total() > 0)
 }
 
-/// Reads the provider's usage and judges whether it can be true.
+/// Reads the provider's usage and checks whether it is plausible.
 pub(super) fn read_usage(call: &ModelCallKind, body: &str, text: &str, request: &ModelRequest) -> UsageClaim {
     let Some(usage) = reported_usage(call, body) else { return UsageClaim::Unusable };
     // No tokenizer makes more tokens than there are bytes.

@@ -1,4 +1,4 @@
-//! What costs extra, and is taken out of a request before it is sent.
+//! Removes what costs extra from a request before it is sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use super::super::endpoint::ModelCallKind;
 use super::error::{BadRequest, printable};
 use super::token_estimate::{is_same_name, normalize_name};
 
-/// A request on its way through our hands.
+/// A request while it is rewritten.
 #[derive(Debug)]
 pub(super) struct RequestDraft {
     pub(super) fields: Map<String, Value>,
@@ -18,8 +18,8 @@ pub(super) struct RequestDraft {
     pub(super) changed: Vec<String>,
 }
 
-/// Fields that change what a token costs, let the provider do paid work, let it answer with another model, or have it
-/// pass over the limit of its answer.
+/// Fields that change what a token costs, let the provider do paid work, let it answer with another model, or make it
+/// ignore the output limit.
 const COST_FIELDS: &[&str] = &[
     "speed",
     "inference_geo",
@@ -43,7 +43,7 @@ const COST_FIELDS: &[&str] = &[
     "mock_testing_content_policy_fallbacks",
     "best_of",
     "audio",
-    // What gateways merge into the request they make of it, over what was read here.
+    // What gateways merge into the request they send, over what was checked here.
     "extra_body",
     "extra_headers",
     "extra_query",
@@ -70,13 +70,13 @@ const COST_FIELDS: &[&str] = &[
     "providerOptions",
 ];
 
-/// How the names of more such fields begin, loosely: by them a gateway is told whose account, and which host, to use.
+/// Prefixes of further such fields, in any spelling: they tell a gateway whose account, and which host, to use.
 const COST_FIELD_PREFIXES: &[&str] = &["aws", "azure", "vertex", "litellm"];
 
-/// Fields whose prompt, or whose answer, lies at the provider.
+/// Fields whose prompt, or whose answer, is stored at the provider.
 const STORED_FIELDS: &[&str] = &["previous_response_id", "conversation", "prompt", "background", "cached_content"];
 
-/// Fields that are read here. A parser that cares less about spelling must not read them where we do not.
+/// Fields that are read here. A more lenient parser must not find them in a spelling that was not read here.
 const KNOWN_FIELDS: &[&str] = &[
     "model",
     "messages",
@@ -98,16 +98,17 @@ const KNOWN_FIELDS: &[&str] = &[
     "context_management",
 ];
 
-/// All of them, by what is left of a name for a parser that cares less about spelling.
+/// All of them, by their normalized name, as a parser sees it that is lenient about spelling.
 static FIELD_CLASSES: LazyLock<BTreeMap<String, CostFieldClass>> = LazyLock::new(|| {
-    let dear = COST_FIELDS.iter().map(|name| (normalize_name(name), CostFieldClass::CostsExtra));
+    let extra_cost = COST_FIELDS.iter().map(|name| (normalize_name(name), CostFieldClass::CostsExtra));
     let elsewhere = STORED_FIELDS.iter().map(|name| (normalize_name(name), CostFieldClass::StoredAtProvider(name)));
-    dear.chain(elsewhere)
+    extra_cost
+        .chain(elsewhere)
         .chain(KNOWN_FIELDS.iter().map(|name| (normalize_name(name), CostFieldClass::Known(name))))
         .collect()
 });
 
-/// What a field is, however it is spelt.
+/// The class of a field, in any spelling.
 #[derive(Debug, Clone, Copy)]
 enum CostFieldClass {
     CostsExtra,
@@ -121,21 +122,21 @@ const MAX_FIELDS_REPORTED: u32 = 256;
 
 const ALLOWED_TIERS: &[&str] = &["default", "standard", "standard_only", "flex", "auto"];
 
-/// Takes out what costs extra; refuses what cannot be taken out without changing the question.
+/// Removes what costs extra; refuses what cannot be removed without changing the request.
 pub(super) fn strip_cost_fields(call: &ModelCallKind, draft: &mut RequestDraft) -> Result<(), BadRequest> {
-    // No honest request has so many.
+    // No legitimate request has so many.
     if draft.fields.len() > MAX_FIELDS {
         return Err(BadRequest::TooMany { most: MAX_FIELDS_REPORTED });
     }
     require_ascii_names(&draft.fields)?;
     let gemini = matches!(call, ModelCallKind::Gemini { .. });
-    let mut dear = Vec::new();
+    let mut extra_cost = Vec::new();
     for (name, value) in &draft.fields {
         let loose = normalize_name(name);
         match FIELD_CLASSES.get(&loose) {
-            Some(CostFieldClass::CostsExtra) => dear.push(name.clone()),
-            None if COST_FIELD_PREFIXES.iter().any(|begin| loose.starts_with(begin)) => dear.push(name.clone()),
-            // Its own fields have two spellings each, and are read where those are known.
+            Some(CostFieldClass::CostsExtra) => extra_cost.push(name.clone()),
+            None if COST_FIELD_PREFIXES.iter().any(|begin| loose.starts_with(begin)) => extra_cost.push(name.clone()),
+            // Gemini's own fields have two spellings each, and are read where those are known.
             Some(_) if gemini => (),
             Some(CostFieldClass::StoredAtProvider(meant) | CostFieldClass::Known(meant)) if meant != name => {
                 return Err(BadRequest::Spelling { name: printable(name), meant });
@@ -146,7 +147,7 @@ pub(super) fn strip_cost_fields(call: &ModelCallKind, draft: &mut RequestDraft) 
             Some(CostFieldClass::StoredAtProvider(_) | CostFieldClass::Known(_)) | None => (),
         }
     }
-    for name in &dear {
+    for name in &extra_cost {
         draft.remove(name);
     }
     if gemini {
@@ -158,15 +159,15 @@ pub(super) fn strip_cost_fields(call: &ModelCallKind, draft: &mut RequestDraft) 
     });
     match call {
         ModelCallKind::Messages => draft.filter_context_edits(),
-        // The provider would write a summary of its own, beyond the answer's limit.
+        // The provider would write a summary of its own, beyond the output limit.
         ModelCallKind::Responses => draft.remove("context_management"),
         ModelCallKind::Chat | ModelCallKind::Gemini { .. } => (),
     }
     draft.filter_tools(call)
 }
 
-/// Refuses names that are not ASCII. No field has one, and some parsers take their letters for others: `ſ` for `s`, and
-/// the sign of the kelvin for `k`.
+/// Refuses names that are not ASCII. No field has one, and some parsers take their letters for others: `ſ` for `s`,
+/// and the Kelvin sign for `k`.
 pub(super) fn require_ascii_names(fields: &Map<String, Value>) -> Result<(), BadRequest> {
     match fields.keys().find(|name| !name.is_ascii()) {
         Some(name) => Err(BadRequest::NotAscii { name: printable(name) }),
@@ -177,7 +178,7 @@ pub(super) fn require_ascii_names(fields: &Map<String, Value>) -> Result<(), Bad
 impl RequestDraft {
     pub(super) fn remove(&mut self, name: &str) {
         if self.fields.shift_remove(name).is_some_and(|value| !value.is_null()) {
-            self.changed.push(format!("`{}` taken out", printable(name)));
+            self.changed.push(format!("`{}` removed", printable(name)));
         }
     }
 
@@ -192,7 +193,7 @@ impl RequestDraft {
         }
     }
 
-    /// Keeps those edits of the conversation that only leave things out; others are paid work beyond the answer.
+    /// Keeps the edits of the conversation that only remove content; others are paid work beyond the answer.
     fn filter_context_edits(&mut self) {
         let Some(management) = self.fields.get("context_management").filter(|value| !value.is_null()) else { return };
         let Some(edits) = management.get("edits").and_then(Value::as_array) else {
@@ -211,29 +212,29 @@ impl RequestDraft {
                 *edits = Value::Array(kept);
             }
             self.set("context_management", management);
-            self.changed.push("an edit of `context_management` taken out".to_owned());
+            self.changed.push("an edit of `context_management` removed".to_owned());
         }
     }
 
-    /// Takes out the tools that run at the provider.
+    /// Removes the tools that run at the provider.
     fn filter_tools(&mut self, call: &ModelCallKind) -> Result<(), BadRequest> {
         let tools = match self.fields.get("tools") {
             None | Some(Value::Null) => return Ok(()),
             Some(Value::Array(tools)) => tools,
             Some(_) => return Err(BadRequest::Field { name: "tools", what: "a list" }),
         };
-        let mut gone = Vec::new();
-        let kept = retain_client_tools(call, tools, &mut gone);
-        if gone.is_empty() {
+        let mut removed = Vec::new();
+        let kept = retain_client_tools(call, tools, &mut removed);
+        if removed.is_empty() {
             return Ok(());
         }
-        self.changed.extend(gone.into_iter().map(|kind| format!("tool `{kind}` taken out")));
+        self.changed.extend(removed.into_iter().map(|kind| format!("tool `{kind}` removed")));
         if kept.is_empty() {
             self.fields.shift_remove("tools");
             self.fields.shift_remove("tool_choice");
         } else {
             self.set("tools", Value::Array(kept));
-            // It may name a tool that is gone.
+            // It may name a tool that was removed.
             if self.fields.get("tool_choice").is_some_and(Value::is_object) {
                 self.remove("tool_choice");
             }
@@ -242,7 +243,7 @@ impl RequestDraft {
     }
 }
 
-fn retain_client_tools(call: &ModelCallKind, tools: &[Value], gone: &mut Vec<String>) -> Vec<Value> {
+fn retain_client_tools(call: &ModelCallKind, tools: &[Value], removed: &mut Vec<String>) -> Vec<Value> {
     let mut kept = Vec::new();
     for tool in tools {
         let kind = match tool.get("type") {
@@ -254,14 +255,14 @@ fn retain_client_tools(call: &ModelCallKind, tools: &[Value], gone: &mut Vec<Str
             || is_hosted_shell(kind, tool)
             || is_ambiguous_tool(tool)
         {
-            gone.push(printable(kind.unwrap_or("?")));
+            removed.push(printable(kind.unwrap_or("?")));
             continue;
         }
         let mut tool = tool.clone();
         if kind == Some("namespace")
             && let Some(inner) = tool.get_mut("tools")
         {
-            let within = inner.as_array().map(|tools| retain_client_tools(call, tools, gone)).unwrap_or_default();
+            let within = inner.as_array().map(|tools| retain_client_tools(call, tools, removed)).unwrap_or_default();
             *inner = Value::Array(within);
         }
         kept.push(tool);
@@ -269,24 +270,25 @@ fn retain_client_tools(call: &ModelCallKind, tools: &[Value], gone: &mut Vec<Str
     kept
 }
 
-/// A tool that whoever cares less about spelling would take for another.
+/// Says whether a parser that is lenient about spelling could read the tool as another one.
 fn is_ambiguous_tool(tool: &Value) -> bool {
     let names = ["type", "environment", "tools"];
     let other = |own: &String| names.iter().any(|name| own != name && is_same_name(own, name));
     tool.as_object().is_some_and(|tool| tool.keys().any(|own| !own.is_ascii() || other(own)))
 }
 
-/// The same tool is a container of the provider's, with a network of its own, unless it is said to be here.
+/// Says whether a shell tool is hosted: it runs in a container of the provider, with a network of its own, unless it
+/// is declared local.
 fn is_hosted_shell(kind: Option<&str>, tool: &Value) -> bool {
     let place = tool.get("environment").and_then(|place| place.get("type")).and_then(Value::as_str);
     kind == Some("shell") && place != Some("local")
 }
 
-/// All that a tool of a chat can say of itself. What else it says may be for a gateway, which makes a paid one of it.
+/// All fields of a chat's tool. Others may be for a gateway, which makes a paid tool of it.
 const CHAT_TOOL_FIELDS: [&str; 8] =
     ["type", "function", "custom", "name", "description", "parameters", "strict", "cache_control"];
 
-/// Tells whether a tool is run by the client, at no cost beyond its words.
+/// Says whether a tool is run by the client, at no cost beyond its text.
 fn runs_at_client(call: &ModelCallKind, kind: Option<&str>, tool: &Value) -> bool {
     let plain = |tool: &Value| {
         tool.as_object().is_some_and(|tool| tool.keys().all(|name| CHAT_TOOL_FIELDS.contains(&name.as_str())))
@@ -312,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_known_names_are_alike() {
+    fn normalized_field_names_are_unique() {
         assert_eq!(FIELD_CLASSES.len(), COST_FIELDS.len() + STORED_FIELDS.len() + KNOWN_FIELDS.len());
     }
 }

@@ -1,25 +1,25 @@
-//! Why a request is not sent.
+//! Defines why a request is not sent.
 
-/// A request that cannot be understood in one way only, or whose cost cannot be known beforehand.
+/// A request that can be understood in more than one way, or whose cost cannot be known in advance.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadRequest {
     #[error("the body is not a JSON object, at line {line}, column {column}")]
     NotJson { line: usize, column: usize },
     #[error("the body has more than {most} values")]
     TooMany { most: u32 },
-    #[error("`{name}` stands twice in one object")]
+    #[error("`{name}` appears twice in one object")]
     Twice { name: String },
-    #[error("`{name}` is not how `{meant}` is written")]
+    #[error("`{name}` is not the exact spelling of `{meant}`")]
     Spelling { name: String, meant: &'static str },
-    #[error("`{name}` is not how any field is written")]
+    #[error("`{name}` is not a valid field name")]
     NotAscii { name: String },
     #[error("the body names no model")]
     NoModel,
     #[error("`{name}` must be {what}")]
     Field { name: &'static str, what: &'static str },
-    #[error("`{name}` asks for what lies at the provider, and what it costs cannot be known beforehand")]
+    #[error("`{name}` refers to content stored at the provider, whose cost cannot be known in advance")]
     StoredAtProvider { name: &'static str },
-    #[error("a part of type `{kind}` cannot be estimated, so it cannot be paid")]
+    #[error("the cost of a part of type `{kind}` cannot be estimated, so it is refused")]
     Part { kind: String },
 }
 
@@ -38,7 +38,7 @@ impl BadRequest {
     }
 }
 
-/// Makes somebody else's word fit into a sentence of ours.
+/// Makes a client's word safe to print in a message.
 pub(super) fn printable(word: &str) -> String {
     word.chars().filter(|c| !c.is_control() && *c != '`').take(60).collect()
 }

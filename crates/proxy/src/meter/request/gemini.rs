@@ -1,4 +1,4 @@
-//! Gemini's request: every name has two spellings, and the model stands in the path.
+//! Checks Gemini's request: every name has two spellings, and the model is in the path.
 
 use serde_json::{Map, Value};
 
@@ -35,7 +35,7 @@ pub(super) fn strip_cost_fields(call: &ModelCallKind, draft: &mut RequestDraft) 
     filter_tools(draft)
 }
 
-/// Refuses a prompt that lies at the provider.
+/// Refuses a prompt that is stored at the provider.
 fn refuse_cached_content(fields: &Map<String, Value>) -> Result<(), BadRequest> {
     match find_field(fields, "cached_content")?.and_then(|name| fields.get(&name)) {
         None | Some(Value::Null) => Ok(()),
@@ -43,7 +43,7 @@ fn refuse_cached_content(fields: &Map<String, Value>) -> Result<(), BadRequest> 
     }
 }
 
-/// Holds a request within a request to the same: what is counted may be a whole one, with a model of its own.
+/// Checks a nested request in the same way: a count request may contain a whole one, with a model of its own.
 fn check_nested_request(call: &ModelCallKind, fields: &Map<String, Value>) -> Result<(), BadRequest> {
     let inner = match find_field(fields, "generate_content_request")?.and_then(|name| fields.get(&name)) {
         None | Some(Value::Null) => return Ok(()),
@@ -55,12 +55,13 @@ fn check_nested_request(call: &ModelCallKind, fields: &Map<String, Value>) -> Re
     let asked = find_field(inner, "model")?.and_then(|name| inner.get(&name)).unwrap_or(&Value::Null);
     let same = |asked: &str| matches!(call, ModelCallKind::Gemini { model, .. } if asked.trim_start_matches("models/") == model);
     if !asked.is_null() && !asked.as_str().is_some_and(same) {
-        return Err(BadRequest::Field { name: "generateContentRequest.model", what: "the model that is asked" });
+        return Err(BadRequest::Field { name: "generateContentRequest.model", what: "the requested model" });
     }
     estimate_input_tokens(call, inner).map(drop)
 }
 
-/// Returns how a field is spelled here, if it is here; two spellings of one field are two readings of one request.
+/// Returns the spelling of a field that the request uses, if any; two spellings of one field could be read in two
+/// ways.
 pub(super) fn find_field(map: &Map<String, Value>, name: &str) -> Result<Option<String>, BadRequest> {
     let mut found = map.keys().filter(|own| is_same_name(own, name));
     match (found.next(), found.next()) {
@@ -69,7 +70,7 @@ pub(super) fn find_field(map: &Map<String, Value>, name: &str) -> Result<Option<
     }
 }
 
-/// Pictures and speech as an answer have other prices than text.
+/// Removes modalities other than text: images and speech in an answer have other prices.
 fn filter_modalities(draft: &mut RequestDraft) -> Result<(), BadRequest> {
     let Some(config_name) = find_field(&draft.fields, "generation_config")? else { return Ok(()) };
     let config = match draft.fields.get(&config_name) {
@@ -86,11 +87,11 @@ fn filter_modalities(draft: &mut RequestDraft) -> Result<(), BadRequest> {
     let mut config = config.clone();
     config.shift_remove(&name);
     draft.set(&config_name, Value::Object(config));
-    draft.changed.push(format!("`{}` taken out", printable(&name)));
+    draft.changed.push(format!("`{}` removed", printable(&name)));
     Ok(())
 }
 
-/// Keeps the functions that the client runs, and nothing that the provider runs.
+/// Keeps the functions that the client runs, and no tool that the provider runs.
 fn filter_tools(draft: &mut RequestDraft) -> Result<(), BadRequest> {
     let Some(name) = find_field(&draft.fields, "tools")? else { return Ok(()) };
     let tools = match draft.fields.get(&name) {
@@ -98,7 +99,7 @@ fn filter_tools(draft: &mut RequestDraft) -> Result<(), BadRequest> {
         None | Some(Value::Null) => return Ok(()),
         Some(_) => return Err(BadRequest::Field { name: "tools", what: "a list" }),
     };
-    let mut gone = Vec::new();
+    let mut removed = Vec::new();
     let mut kept = Vec::new();
     for tool in tools {
         let mut functions = Map::new();
@@ -106,17 +107,17 @@ fn filter_tools(draft: &mut RequestDraft) -> Result<(), BadRequest> {
             if is_same_name(kind, "functionDeclarations") {
                 functions.insert(kind.clone(), value.clone());
             } else {
-                gone.push(format!("tool `{}` taken out", printable(kind)));
+                removed.push(format!("tool `{}` removed", printable(kind)));
             }
         }
         if !functions.is_empty() {
             kept.push(Value::Object(functions));
         }
     }
-    if gone.is_empty() {
+    if removed.is_empty() {
         return Ok(());
     }
-    draft.changed.extend(gone);
+    draft.changed.extend(removed);
     if kept.is_empty() {
         draft.fields.shift_remove(&name);
         if let Some(config) = find_field(&draft.fields, "tool_config")? {

@@ -1,4 +1,4 @@
-//! JSON that can be read in one way only, and written again without touching what was not meant.
+//! Parses JSON that can be read in one way only, and writes it again without touching what was not changed.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -11,10 +11,10 @@ use serde_json::{Map, Value};
 use super::error::{BadRequest, printable};
 use super::token_estimate::is_same_name;
 
-/// A body of as many values takes some hundred megabytes of memory; no conversation needs as many.
+/// A body of this many values takes some hundred megabytes of memory; no conversation needs as many.
 const MAX_VALUES: u32 = 1_000_000;
 
-/// Reads an object, and refuses a name that stands twice in any object: parsers differ in which one they take.
+/// Parses an object, and refuses a name that appears twice in any object: parsers differ in which one they take.
 pub(super) fn parse_strict_object(body: &[u8]) -> Result<Map<String, Value>, BadRequest> {
     let watch = StrictJsonState { values_left: Cell::new(MAX_VALUES), duplicate: RefCell::new(None) };
     let mut reader = serde_json::Deserializer::from_slice(body);
@@ -30,7 +30,7 @@ pub(super) fn parse_strict_object(body: &[u8]) -> Result<Map<String, Value>, Bad
     }
 }
 
-/// What is noticed while reading.
+/// The state of parsing.
 #[derive(Debug)]
 struct StrictJsonState {
     values_left: Cell<u32>,
@@ -108,7 +108,7 @@ impl<'de> Visitor<'de> for StrictJsonSeed<'_> {
                 }
                 Entry::Occupied(known) => {
                     *self.0.duplicate.borrow_mut() = Some(known.key().clone());
-                    return Err(A::Error::custom("a name stands twice"));
+                    return Err(A::Error::custom("a name appears twice"));
                 }
             }
         }
@@ -130,7 +130,7 @@ enum EditableField {
 }
 
 impl<'t> EditableJson<'t> {
-    /// Takes the text of an object that [`object`] has read.
+    /// Takes the text of an object that [`parse_strict_object`] has parsed.
     pub(super) fn new(text: &'t [u8]) -> Self {
         Self { text, fields: field_spans(text) }
     }
@@ -158,7 +158,7 @@ impl<'t> EditableJson<'t> {
         self.fields.retain(|(name, _)| keep(name));
     }
 
-    /// Returns how a field is spelled here whose spelling the provider does not care about.
+    /// Returns the spelling that a field has here, where the provider accepts any.
     pub(super) fn find_spelling(&self, wanted: &str) -> Option<String> {
         self.fields.iter().find(|(name, _)| is_same_name(name, wanted)).map(|(name, _)| name.clone())
     }
@@ -174,7 +174,7 @@ impl<'t> EditableJson<'t> {
             out.push(b':');
             match part {
                 EditableField::Original(range) => {
-                    out.extend_from_slice(self.text.get(range.clone()).unwrap_or_default())
+                    out.extend_from_slice(self.text.get(range.clone()).unwrap_or_default());
                 }
                 EditableField::Replaced(value) => write_json(&mut out, value),
             }
@@ -213,7 +213,7 @@ fn after_space(text: &[u8], at: usize) -> usize {
     at + rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count()
 }
 
-/// Returns where the string that begins here ends; here, if none does.
+/// Returns the end of the string that begins at `at`; `at` itself if there is none.
 fn after_string(text: &[u8], at: usize) -> usize {
     if text.get(at) != Some(&b'"') {
         return at;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_touched_stays() {
+    fn unchanged_fields_are_kept_byte_for_byte() {
         check("{}", "{}");
         check(" {\n} ", "{}");
         check(
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn ambiguous_json_is_refused() {
         let twice = |name: &str| BadRequest::Twice { name: name.to_owned() };
         for (text, want) in [
             ("", BadRequest::NotJson { line: 1, column: 0 }),
@@ -320,7 +320,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn read_and_written(value in value(), pretty in any::<bool>()) {
+        fn any_value_is_read_and_written_back(value in value(), pretty in any::<bool>()) {
             let value = serde_json::json!({"x": value, "\"y": 1});
             let text = if pretty { format!("{value:#}") } else { value.to_string() };
             let read = parse_strict_object(text.as_bytes()).expect("an object");

@@ -1,4 +1,4 @@
-//! A request body: read strictly, weighed, and written anew within a limit.
+//! Parses a request body strictly, estimates its tokens, and rewrites it within a limit.
 
 mod cost_fields;
 mod error;
@@ -16,19 +16,19 @@ pub use self::error::BadRequest;
 use self::json::EditableJson;
 use super::endpoint::ModelCallKind;
 
-/// No provider gives more answers to one question.
+/// No provider gives more answers to one request.
 const MAX_CHOICES: u64 = 128;
 /// No model has a longer name.
 const MAX_MODEL_NAME: usize = 200;
 
-/// A request body that was read and understood.
+/// A request body that was parsed and checked.
 #[derive(Debug)]
 pub struct MeteredRequest<'b> {
     call: ModelCallKind,
     body: EditableJson<'b>,
     model: String,
     input: u64,
-    /// What the client wants at most for each choice.
+    /// The client's output limit for each choice.
     output_per_choice: Option<u64>,
     choices: u64,
     long_cache: bool,
@@ -41,15 +41,15 @@ pub struct MeteredRequest<'b> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RewrittenRequest {
     pub body: Vec<u8>,
-    /// Words for the log: what was taken out, lowered or added.
+    /// For the log: what was removed, lowered or added.
     pub changed: Vec<String>,
     /// The stream carries a usage chunk the client did not ask for.
     pub usage_added: bool,
 }
 
 impl<'b> MeteredRequest<'b> {
-    /// Reads a body. Refuses what is not a JSON object, names no model, or cannot be estimated; takes out what costs
-    /// extra.
+    /// Parses a body. Refuses one that is not a JSON object, names no model, or cannot be estimated; removes what
+    /// costs extra.
     pub fn parse(call: &ModelCallKind, body: &'b [u8]) -> Result<Self, BadRequest> {
         let mut draft =
             RequestDraft { fields: json::parse_strict_object(body)?, touched: BTreeSet::new(), changed: Vec::new() };
@@ -96,40 +96,40 @@ impl<'b> MeteredRequest<'b> {
         self.input
     }
 
-    /// Returns what the client wants at most, all choices together; `None` if it does not say.
+    /// Returns the client's output limit, all choices together; `None` if it sets none.
     pub fn wanted_output(&self) -> Option<u64> {
         self.output_per_choice.map(|each| each.saturating_mul(self.choices))
     }
 
-    /// Returns how many answers the client wants.
+    /// Returns how many answers the client asks for.
     pub fn choices(&self) -> u64 {
         self.choices
     }
 
-    /// Tells whether a cache write of the longer, dearer kind is asked for.
+    /// Says whether the longer, more expensive kind of cache write is requested.
     pub fn long_cache(&self) -> bool {
         self.long_cache
     }
 
-    /// Says that the provider of a chat may know `max_tokens` only, the older name of the limit.
+    /// Marks a chat provider that may know only `max_tokens`, the older name of the limit.
     pub fn with_legacy_limit(self) -> Self {
         Self { legacy_limit: true, ..self }
     }
 
-    /// Writes the request anew with the answer limited to so many tokens in all choices together, and with usage asked
-    /// for in a chat's stream. What the client wrote otherwise stays as it is, byte for byte and in order.
+    /// Rewrites the request with the output limited to `most_output` tokens in all choices together, and with usage
+    /// requested in a chat's stream. Everything else that the client wrote is kept, byte for byte and in order.
     pub fn write(mut self, most_output: u64) -> RewrittenRequest {
         output_limit::lower_limits(&mut self, most_output);
         let usage_added = self.stream && self.call == ModelCallKind::Chat && self.ask_usage();
         RewrittenRequest { body: self.body.write(), changed: self.changed, usage_added }
     }
 
-    /// Writes the request anew as it is, for a question that is not answered but counted.
+    /// Rewrites the request without a limit, for one that is not answered but counted.
     pub fn write_for_count(self) -> Vec<u8> {
         self.body.write()
     }
 
-    /// Asks for usage in a chat's stream, and tells whether the client had not.
+    /// Requests usage in a chat's stream, and says whether the client had not.
     fn ask_usage(&mut self) -> bool {
         let mut options = match self.body.get("stream_options") {
             Some(Value::Object(options)) => options,
@@ -139,7 +139,7 @@ impl<'b> MeteredRequest<'b> {
             return false;
         }
         self.body.set("stream_options", Value::Object(options));
-        self.changed.push("usage asked for".to_owned());
+        self.changed.push("usage requested".to_owned());
         true
     }
 }
@@ -156,7 +156,7 @@ fn model(call: &ModelCallKind, fields: &Map<String, Value>) -> Result<String, Ba
     model.filter(good).map(str::to_owned).ok_or(BadRequest::NoModel)
 }
 
-/// Tells whether anything within asks to stay in the cache longer than usual.
+/// Says whether anything in the value asks to stay in the cache longer than usual.
 fn asks_long_cache(value: &Value) -> bool {
     match value {
         Value::Array(list) => list.iter().any(asks_long_cache),

@@ -1,4 +1,4 @@
-//! The longest answer: what the client wants, and what it gets.
+//! Reads the output limit of a request, and lowers it.
 
 use ralph_core::profile::OutputLimitField;
 use serde_json::{Map, Value};
@@ -8,10 +8,10 @@ use super::error::BadRequest;
 use super::gemini::find_field;
 use super::{MAX_CHOICES, MeteredRequest};
 
-/// Anthropic refuses to think with less.
+/// Anthropic refuses a smaller thinking budget.
 const MIN_THINKING_TOKENS: u64 = 1024;
 
-/// Returns the wanted length of each choice, and the number of choices.
+/// Returns the client's output limit for each choice, and the number of choices.
 pub(super) fn wanted_output(
     call: &ModelCallKind,
     fields: &Map<String, Value>,
@@ -56,7 +56,7 @@ fn whole_number(fields: &Map<String, Value>, name: &str, meant: &'static str) ->
     }
 }
 
-/// Refuses a limit of nothing: to some servers it is no limit at all.
+/// Refuses a limit of zero: to some servers it is no limit at all.
 fn require_nonzero(limit: Option<u64>, name: &'static str) -> Result<Option<u64>, BadRequest> {
     if limit == Some(0) { Err(BadRequest::Field { name, what: "a whole number, one or more" }) } else { Ok(limit) }
 }
@@ -67,7 +67,7 @@ fn choices(count: Option<u64>, name: &'static str) -> Result<u64, BadRequest> {
     good.then_some(count).ok_or(BadRequest::Field { name, what: "a whole number from 1 to 128" })
 }
 
-/// Lowers the limit of a request's answer, or puts one in.
+/// Lowers the output limit of a request, or adds one.
 pub(super) fn lower_limits(request: &mut MeteredRequest<'_>, most_output: u64) {
     let most = most_output / request.choices.max(1);
     match &request.call {
@@ -84,7 +84,7 @@ pub(super) fn lower_limits(request: &mut MeteredRequest<'_>, most_output: u64) {
     }
 }
 
-/// Lowers what the client sent and adds nothing beside it: OpenAI refuses a request with both names.
+/// Lowers the fields that the client sent and adds no second one: OpenAI refuses a request with both names.
 fn limit_chat(request: &mut MeteredRequest<'_>, most: u64) {
     let [old, new] = [OutputLimitField::MaxTokens, OutputLimitField::MaxCompletionTokens].map(OutputLimitField::name);
     let there = |name: &str| request.body.get(name).is_some_and(|value| !value.is_null());
@@ -93,7 +93,7 @@ fn limit_chat(request: &mut MeteredRequest<'_>, most: u64) {
         (false, false) => {
             lower_field(request, fits.name(), most);
         }
-        // A server that does not know the newer name passes over it, and answers without any limit.
+        // A server that does not know the newer name ignores it, and answers without any limit.
         (false, true) if request.legacy_limit && fits == OutputLimitField::MaxTokens => {
             let wanted = request.body.get(new).as_ref().and_then(Value::as_u64).unwrap_or(most);
             request.body.remove(new);
@@ -112,7 +112,7 @@ fn limit_chat(request: &mut MeteredRequest<'_>, most: u64) {
     }
 }
 
-/// Lowers one field, and tells whether the client had asked for more or had not said.
+/// Lowers one field, and says whether the client had asked for more or had set none.
 fn lower_field(request: &mut MeteredRequest<'_>, name: &str, most: u64) -> bool {
     let wanted = request.body.get(name).as_ref().and_then(Value::as_u64);
     if wanted.is_some_and(|wanted| wanted <= most) {
@@ -136,7 +136,7 @@ fn limit_gemini(request: &mut MeteredRequest<'_>, most: u64) {
         Some(Value::Object(config)) => config,
         _ => Map::new(),
     };
-    // Two spellings were refused when the request was read.
+    // Two spellings were refused when the request was parsed.
     let name = find_field(&config, "max_output_tokens").ok().flatten().unwrap_or("maxOutputTokens".to_owned());
     let wanted = config.get(&name).and_then(Value::as_u64);
     if wanted.is_some_and(|wanted| wanted <= most) {
@@ -147,7 +147,7 @@ fn limit_gemini(request: &mut MeteredRequest<'_>, most: u64) {
     request.changed.push(change_text("maxOutputTokens", wanted, most));
 }
 
-/// Thinking is part of the answer, and Anthropic refuses a plan to think longer than the answer may be.
+/// Lowers the thinking budget: thinking is part of the answer, and Anthropic refuses a budget above the output limit.
 fn lower_thinking_budget(request: &mut MeteredRequest<'_>, most: u64) {
     let Some(Value::Object(mut thinking)) = request.body.get("thinking") else { return };
     let Some(budget) = thinking.get("budget_tokens").and_then(Value::as_u64).filter(|budget| *budget >= most) else {
@@ -165,7 +165,7 @@ fn lower_thinking_budget(request: &mut MeteredRequest<'_>, most: u64) {
     }
 }
 
-/// Who does not think cannot be asked to forget thoughts.
+/// Removes edits of thinking: without thinking, Anthropic does not accept them.
 fn remove_thinking_edits(request: &mut MeteredRequest<'_>) {
     let Some(mut management) = request.body.get("context_management") else { return };
     let Some(edits) = management.get_mut("edits").and_then(Value::as_array_mut) else { return };

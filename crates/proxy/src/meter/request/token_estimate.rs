@@ -1,7 +1,8 @@
-//! How many tokens a request's prompt has at most.
+//! Estimates how many tokens a request's prompt has at most.
 //!
-//! Everything is counted as text, names and signs included, except what a provider does not read as text: pictures and
-//! documents have a weight of their own. What lies elsewhere has no weight that we could know, and is refused.
+//! Everything is counted as text, names and punctuation included, except what a provider does not read as text:
+//! images and documents have their own estimate. The size of content stored elsewhere cannot be known, so it is
+//! refused.
 
 use ralph_core::price::estimate_tokens;
 use serde_json::{Map, Value};
@@ -9,20 +10,20 @@ use serde_json::{Map, Value};
 use super::super::endpoint::ModelCallKind;
 use super::error::{BadRequest, printable};
 
-/// The words a provider puts around every conversation.
+/// The tokens that a provider adds around every conversation.
 const CONVERSATION_OVERHEAD: u64 = 32;
-/// The words around a message, a part of one, or a tool.
+/// The tokens around a message, a part of one, or a tool.
 const PART_OVERHEAD: u64 = 4;
-/// What a provider tells a model about tools as soon as there are any.
+/// The tokens with which a provider introduces tools as soon as there are any.
 const TOOLS_OVERHEAD: u64 = 800;
-/// A tool whose description lies at the provider, though it runs at the client.
+/// A tool whose description is stored at the provider, though it runs at the client.
 const PROVIDER_TOOL_TOKENS: u64 = 1500;
-/// The dearest picture of the providers that ralph ships profiles for costs less than half of it.
+/// The most expensive image of the providers that ralph ships profiles for costs less than half of it.
 const IMAGE_TOKENS: u64 = 10_000;
 /// A document of a hundred pages, some of them full.
 const DOCUMENT_TOKENS: u64 = 200_000;
 
-/// Returns an upper estimate of what the provider will count.
+/// Returns an upper estimate of the tokens that the provider will count.
 pub(super) fn estimate_input_tokens(call: &ModelCallKind, fields: &Map<String, Value>) -> Result<u64, BadRequest> {
     let mut sum = CONVERSATION_OVERHEAD;
     for (name, value) in fields {
@@ -43,12 +44,12 @@ pub(super) fn estimate_input_tokens(call: &ModelCallKind, fields: &Map<String, V
     Ok(sum)
 }
 
-/// Returns a name without what some parsers do not care about.
+/// Normalizes a name by removing what some parsers ignore.
 pub(super) fn normalize_name(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '_' | '-')).map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// Says whether two names are one for parsers that care less about spelling.
+/// Says whether two names are the same for a parser that is lenient about spelling.
 pub(super) fn is_same_name(one: &str, other: &str) -> bool {
     normalized_bytes(one).eq(normalized_bytes(other))
 }
@@ -57,7 +58,7 @@ fn normalized_bytes(name: &str) -> impl Iterator<Item = u8> {
     name.bytes().filter(|byte| !matches!(byte, b'_' | b'-')).map(|byte| byte.to_ascii_lowercase())
 }
 
-/// Counts a value as the text that a model gets to read.
+/// Counts a value as the text that a model reads.
 fn count_text(value: &Value) -> u64 {
     match value {
         Value::Null | Value::Bool(_) => 1,
@@ -90,7 +91,7 @@ fn count_content(value: &Value) -> Result<u64, BadRequest> {
     }
 }
 
-/// What a part, or what it holds, is known by.
+/// The fields by which a part, or its contents, are recognized.
 const PART_FIELDS: &[&str] = &[
     "type",
     "id",
@@ -111,9 +112,9 @@ const PART_FIELDS: &[&str] = &[
     "encrypted_content",
 ];
 
-/// Refuses another spelling of such a name: whoever cares less about it would read what was not weighed here.
+/// Refuses another spelling of such a name: a more lenient parser would read what was not counted here.
 fn check_spelling(fields: &Map<String, Value>) -> Result<(), BadRequest> {
-    // As all of them are written, and what costs nothing to see.
+    // The usual spelling, which is cheap to recognize.
     let usual = |name: &String| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     for name in fields.keys().filter(|name| !usual(name)) {
         if !name.is_ascii() {
@@ -138,7 +139,7 @@ fn count_part(part: &Map<String, Value>) -> Result<u64, BadRequest> {
         return refused();
     }
     if kind.is_empty() && there("id").is_some() && there("role").is_none() {
-        // A bare name stands for something the provider keeps.
+        // An item with only an id refers to something stored at the provider.
         return Err(BadRequest::Part { kind: "item_reference".to_owned() });
     }
     match kind {
@@ -175,7 +176,7 @@ fn count_part(part: &Map<String, Value>) -> Result<u64, BadRequest> {
     }
 }
 
-/// Counts a part less the fields that were counted already. Parts may hold parts.
+/// Counts a part without the fields that were counted already. Parts may contain parts.
 fn count_except(part: &Map<String, Value>, counted: &[&str]) -> Result<u64, BadRequest> {
     let mut rest = part.iter().filter(|(name, _)| !counted.contains(&name.as_str()));
     rest.try_fold(2u64, |sum, (name, value)| {
@@ -187,13 +188,13 @@ fn count_except(part: &Map<String, Value>, counted: &[&str]) -> Result<u64, BadR
     })
 }
 
-/// Counts a part with a field that only the provider can read: it holds what a model thought, encrypted.
+/// Counts a part with a field that only the provider can read: it contains a model's reasoning, encrypted.
 fn count_encrypted(part: &Map<String, Value>, name: &str) -> Result<u64, BadRequest> {
     let bytes = part.get(name).and_then(Value::as_str).map_or(0, str::len);
     Ok(number(bytes.div_ceil(3)).saturating_add(count_except(part, &[name])?))
 }
 
-/// Counts the source of Anthropic's pictures and documents; `None` when it lies elsewhere.
+/// Counts the source of Anthropic's images and documents; `None` if it is stored elsewhere.
 fn count_source(source: &Value) -> Option<Result<u64, BadRequest>> {
     let data = || source.get("data").and_then(Value::as_str);
     match source.get("type").and_then(Value::as_str)? {
@@ -211,14 +212,15 @@ fn is_remote(source: &Value) -> bool {
     matches!(source.get("type").and_then(Value::as_str), Some("url" | "file"))
 }
 
-/// Counts what an address holds in itself; `None` when it lies elsewhere.
+/// Counts the data of a `data:` URL; `None` if the content is stored elsewhere.
 fn count_data_url(url: &str) -> Option<u64> {
     let data = url.strip_prefix("data:")?;
     Some(if data.starts_with("image/") { IMAGE_TOKENS } else { count_document(data) })
 }
 
-/// Counts a document: its pages are read as text and seen as pictures, and its file is packed about as well as tokens
-/// pack text. How many pages a small file has nobody knows who does not open it, so it weighs what most models can read.
+/// Counts a document: its pages are read both as text and as images, and its file is compressed about as well as
+/// tokens compress text. The number of pages of a small file is unknown without opening it, so it counts as much as
+/// most models can read.
 fn count_document(base64: &str) -> u64 {
     DOCUMENT_TOKENS.max(number(base64.len()) / 4 * 3)
 }
@@ -227,7 +229,7 @@ fn number(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-/// Counts Gemini's contents, whose parts are told apart by the names of their fields.
+/// Counts Gemini's contents, whose parts are distinguished by the names of their fields.
 fn count_gemini(value: &Value) -> Result<u64, BadRequest> {
     match value {
         Value::Array(list) => list.iter().try_fold(1, |sum: u64, value| Ok(sum.saturating_add(count_gemini(value)?))),
@@ -249,7 +251,7 @@ fn count_inline_data(value: &Value) -> Result<u64, BadRequest> {
     let field = |wanted: &str| {
         let fields = value.as_object().into_iter().flatten();
         let mut found = fields.filter(|(name, _)| is_same_name(name, wanted)).map(|(_, value)| value.as_str());
-        // Two spellings of one field are two readings of one request.
+        // Two spellings of one field could be read in two ways.
         found.next().flatten().filter(|_| found.next().is_none())
     };
     let kind = field("mimetype").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Tables of cases for the meter: answers by wire and in pieces, requests, and how much they weigh.
+//! Tables of test cases for the meter: answers by API and in pieces, requests, and token estimates.
 
 mod requests;
 mod split_bodies;

@@ -1,4 +1,4 @@
-//! What becomes of a request on its way out.
+//! Tests of how requests are rewritten or refused.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -18,13 +18,13 @@ fn write(call: &ModelCallKind, body: &str, most: u64) -> (String, Vec<String>, b
 
 #[track_caller]
 fn check(call: &ModelCallKind, body: &str, most: u64, want: &str, changed: &[&str]) {
-    let (text, words, _) = write(call, body, most);
+    let (text, changes, _) = write(call, body, most);
     assert_eq!(text, want);
-    assert_eq!(words, changed);
+    assert_eq!(changes, changed);
 }
 
 #[test]
-fn what_fits_is_not_touched() {
+fn requests_within_the_limit_are_unchanged() {
     for (call, body) in [
         (
             ModelCallKind::Messages,
@@ -56,7 +56,7 @@ fn what_fits_is_not_touched() {
 }
 
 #[test]
-fn limits() {
+fn output_limits_are_lowered_or_added() {
     check(
         &ModelCallKind::Messages,
         r#"{"model":"m","max_tokens":64000,"messages":[]}"#,
@@ -94,9 +94,10 @@ fn limits() {
     );
 }
 
-/// A chat has two names for it. What OpenAI's own server knows, another may pass over; and it refuses both at once.
+/// A chat has two names for the limit. Other servers may ignore the name that OpenAI's own server knows, and OpenAI
+/// refuses both at once.
 #[test]
-fn the_limit_of_a_chat_goes_out_once() {
+fn the_limit_of_a_chat_is_sent_once() {
     let (old, new, both) =
         (r#""max_tokens":9"#, r#""max_completion_tokens":9"#, r#""max_tokens":9,"max_completion_tokens":7"#);
     let (old_5, new_5) = (r#""max_tokens":5"#, r#""max_completion_tokens":5"#);
@@ -111,7 +112,7 @@ fn the_limit_of_a_chat_goes_out_once() {
         ("gpt-5", new, new_5, new_5),
         ("gpt-5", old, old_5, old_5),
         ("glm-4.7", both, both_5, both_5),
-        // Less than the most stays what it was, under whatever name.
+        // A limit below the most is kept, under either name.
         ("glm-4.7", r#""max_completion_tokens":3"#, r#""max_completion_tokens":3"#, r#""max_tokens":3"#),
     ] {
         let comma = if sent.is_empty() { "" } else { "," };
@@ -122,7 +123,7 @@ fn the_limit_of_a_chat_goes_out_once() {
             assert_eq!(String::from_utf8_lossy(&got), format!(r#"{{"model":"{model}",{want}}}"#), "{body}");
         }
     }
-    // Nothing is as good as not there.
+    // A null counts as missing.
     let null = br#"{"model":"m","max_tokens":null,"max_completion_tokens":9}"#;
     let written = MeteredRequest::parse(&ModelCallKind::Chat, null).expect("a request").with_legacy_limit().write(5);
     assert_eq!(written.body, br#"{"model":"m","max_tokens":5}"#);
@@ -130,7 +131,7 @@ fn the_limit_of_a_chat_goes_out_once() {
 }
 
 #[test]
-fn wanted_outputs() {
+fn wanted_outputs_are_read() {
     #[track_caller]
     fn check(call: &ModelCallKind, body: &Value, want: Option<u64>) {
         let body = body.to_string();
@@ -147,22 +148,22 @@ fn wanted_outputs() {
 }
 
 #[test]
-fn thinking_stays_below_the_answer() {
+fn thinking_stays_below_the_output_limit() {
     let body = |most: u64, thinking: &str| {
         format!(
             r#"{{"model":"m","max_tokens":{most},"thinking":{thinking},"context_management":{{"edits":[{{"type":"clear_thinking_20251015"}}]}}}}"#
         )
     };
     let planned = r#"{"type":"enabled","budget_tokens":10000}"#;
-    let (less, words, _) = write(&ModelCallKind::Messages, &body(32_000, planned), 2000);
+    let (less, changes, _) = write(&ModelCallKind::Messages, &body(32_000, planned), 2000);
     assert_eq!(less, body(2000, r#"{"type":"enabled","budget_tokens":1999}"#));
     assert_eq!(
-        words,
+        changes,
         ["`max_tokens` lowered from 32000 to 2000", "`thinking.budget_tokens` lowered from 10000 to 1999"]
     );
-    let (off, words, _) = write(&ModelCallKind::Messages, &body(32_000, planned), 1024);
+    let (off, changes, _) = write(&ModelCallKind::Messages, &body(32_000, planned), 1024);
     assert_eq!(off, r#"{"model":"m","max_tokens":1024,"thinking":{"type":"disabled"}}"#);
-    assert_eq!(words, ["`max_tokens` lowered from 32000 to 1024", "`thinking` turned off"]);
+    assert_eq!(changes, ["`max_tokens` lowered from 32000 to 1024", "`thinking` turned off"]);
     let (same, ..) = write(&ModelCallKind::Messages, &body(32_000, planned), 10_001);
     assert_eq!(same, body(10_001, planned));
     let (adaptive, ..) = write(&ModelCallKind::Messages, &body(32_000, r#"{"type":"adaptive"}"#), 5);
@@ -170,7 +171,7 @@ fn thinking_stays_below_the_answer() {
 }
 
 #[test]
-fn usage_is_asked_for() {
+fn usage_is_requested_in_streams() {
     for (given, want, added) in [
         (r#""stream":true"#, r#""stream":true,"stream_options":{"include_usage":true}"#, true),
         (
@@ -195,24 +196,24 @@ fn usage_is_asked_for() {
 }
 
 #[test]
-fn what_costs_extra_is_taken_out() {
+fn what_costs_extra_is_removed() {
     check(
         &ModelCallKind::Messages,
         r#"{"model":"m","speed":"fast","inference_geo":"us","service_tier":"priority","mcp_servers":[{}],"container":"c","max_tokens":1,"tools":[{"name":"a","x":1e1},{"type":"web_search_20250305","name":"web_search"},{"type":"code_execution_20250825"},{"type":7},"x"],"tool_choice":{"type":"tool","name":"web_search"},"context_management":{"edits":[{"type":"compact_20260112"},{"type":"clear_tool_uses_20250919"}]}}"#,
         9,
         r#"{"model":"m","max_tokens":1,"tools":[{"name":"a","x":10.0}],"context_management":{"edits":[{"type":"clear_tool_uses_20250919"}]}}"#,
         &[
-            "`speed` taken out",
-            "`inference_geo` taken out",
-            "`mcp_servers` taken out",
-            "`container` taken out",
-            "`service_tier` taken out",
-            "an edit of `context_management` taken out",
-            "tool `web_search_20250305` taken out",
-            "tool `code_execution_20250825` taken out",
-            "tool `?` taken out",
-            "tool `?` taken out",
-            "`tool_choice` taken out",
+            "`speed` removed",
+            "`inference_geo` removed",
+            "`mcp_servers` removed",
+            "`container` removed",
+            "`service_tier` removed",
+            "an edit of `context_management` removed",
+            "tool `web_search_20250305` removed",
+            "tool `code_execution_20250825` removed",
+            "tool `?` removed",
+            "tool `?` removed",
+            "`tool_choice` removed",
         ],
     );
     check(
@@ -220,14 +221,14 @@ fn what_costs_extra_is_taken_out() {
         r#"{"model":"m","max_tokens":1,"tools":[{"name":"a","Type":"web_search_20250305"},{"name":"b"}]}"#,
         9,
         r#"{"model":"m","max_tokens":1,"tools":[{"name":"b"}]}"#,
-        &["tool `?` taken out"],
+        &["tool `?` removed"],
     );
     check(
         &ModelCallKind::Responses,
         r#"{"model":"m","max_output_tokens":1,"service_tier":"auto","tools":[{"type":"web_search"},{"type":"namespace","tools":[{"type":"function","name":"f"},{"type":"mcp"}]},{"name":"bare"}],"tool_choice":"auto"}"#,
         9,
         r#"{"model":"m","max_output_tokens":1,"service_tier":"auto","tools":[{"type":"namespace","tools":[{"type":"function","name":"f"}]}],"tool_choice":"auto"}"#,
-        &["tool `web_search` taken out", "tool `mcp` taken out", "tool `?` taken out"],
+        &["tool `web_search` removed", "tool `mcp` removed", "tool `?` removed"],
     );
     check(
         &ModelCallKind::Chat,
@@ -235,25 +236,25 @@ fn what_costs_extra_is_taken_out() {
         9,
         r#"{"model":"m","max_tokens":1}"#,
         &[
-            "`prediction` taken out",
-            "`web_search_options` taken out",
-            "`audio` taken out",
-            "`models` taken out",
-            "`modalities` taken out",
-            "tool `web_search` taken out",
+            "`prediction` removed",
+            "`web_search_options` removed",
+            "`audio` removed",
+            "`models` removed",
+            "`modalities` removed",
+            "tool `web_search` removed",
         ],
     );
-    // What a gateway would make a paid tool of, or answer with a dearer model for.
+    // Fields from which a gateway would make a paid tool, or which make it answer with a more expensive model.
     check(
         &ModelCallKind::Chat,
         r#"{"model":"m","max_tokens":1,"context_window_fallbacks":[{"m":["dear"]}],"mock_testing_context_fallbacks":true,"tools":[{"googleSearch":{}},{"type":"function","urlContext":{}},{"type":"function","function":{"name":"f"}}]}"#,
         9,
         r#"{"model":"m","max_tokens":1,"tools":[{"type":"function","function":{"name":"f"}}]}"#,
         &[
-            "`context_window_fallbacks` taken out",
-            "`mock_testing_context_fallbacks` taken out",
-            "tool `?` taken out",
-            "tool `function` taken out",
+            "`context_window_fallbacks` removed",
+            "`mock_testing_context_fallbacks` removed",
+            "tool `?` removed",
+            "tool `function` removed",
         ],
     );
     check(
@@ -262,17 +263,17 @@ fn what_costs_extra_is_taken_out() {
         9,
         r#"{"tools":[{"functionDeclarations":[]}],"generationConfig":{"maxOutputTokens":1}}"#,
         &[
-            "`model` taken out",
-            "`serviceTier` taken out",
-            "`responseModalities` taken out",
-            "tool `googleSearch` taken out",
-            "tool `code_execution` taken out",
+            "`model` removed",
+            "`serviceTier` removed",
+            "`responseModalities` removed",
+            "tool `googleSearch` removed",
+            "tool `code_execution` removed",
         ],
     );
 }
 
 #[test]
-fn refused() {
+fn invalid_requests_are_refused() {
     #[track_caller]
     fn check(call: &ModelCallKind, body: &str, want: &str) {
         let error = MeteredRequest::parse(call, body.as_bytes()).expect_err(body);
@@ -282,16 +283,16 @@ fn refused() {
     let chat = ModelCallKind::Chat;
     check(&chat, "", "the body is not a JSON object, at line 1, column 0");
     check(&chat, r#"["model"]"#, "the body is not a JSON object, at line 1, column 1");
-    check(&chat, r#"{"model":"a","model":"b"}"#, "`model` stands twice in one object");
+    check(&chat, r#"{"model":"a","model":"b"}"#, "`model` appears twice in one object");
     check(
         &chat,
         r#"{"model":"a","Max_Tokens":1}"#,
-        "`Max_Tokens` is not how `max_tokens` is written | write `max_tokens`",
+        "`Max_Tokens` is not the exact spelling of `max_tokens` | write `max_tokens`",
     );
     check(
         &chat,
         r#"{"model":"a","maxTokens":1}"#,
-        "`maxTokens` is not how `max_tokens` is written | write `max_tokens`",
+        "`maxTokens` is not the exact spelling of `max_tokens` | write `max_tokens`",
     );
     for body in ["{}", r#"{"model":""}"#, r#"{"model":" "}"#, r#"{"model":7}"#, r#"{"model":"a\nb"}"#] {
         check(&chat, body, "the body names no model");
@@ -312,12 +313,12 @@ fn refused() {
             &ModelCallKind::Responses,
             &format!(r#"{{"model":"m","{name}":{value}}}"#),
             &format!(
-                "`{name}` asks for what lies at the provider, and what it costs cannot be known beforehand | send the whole \
+                "`{name}` refers to content stored at the provider, whose cost cannot be known in advance | send the whole \
                  conversation with every call"
             ),
         );
     }
-    // In a part too: a gateway that cares less would read it there.
+    // In a part too: a more lenient gateway would read it there.
     for (part, name, meant) in [
         (r#"{"type":"text","text":"a","Source":{"type":"url","url":"https://x"}}"#, "Source", "source"),
         (r#"{"type":"text","text":"a","Type":"image"}"#, "Type", "type"),
@@ -329,19 +330,19 @@ fn refused() {
         (r#"{"type":"file","file":{"file_data":"AA==","fileId":"f"}}"#, "fileId", "file_id"),
     ] {
         let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":[{part}]}}]}}"#);
-        check(&chat, &body, &format!("`{name}` is not how `{meant}` is written | write `{meant}`"));
+        check(&chat, &body, &format!("`{name}` is not the exact spelling of `{meant}` | write `{meant}`"));
     }
     let body = r#"{"model":"m","messages":[{"role":"user","content":[{"type":"text","text":"a","\u017fource":{}}]}]}"#;
-    check(&chat, body, "`ſource` is not how any field is written | leave it out, or write it in ASCII");
+    check(&chat, body, "`ſource` is not a valid field name | leave it out, or write it in ASCII");
     check(
         &gemini(),
         r#"{"generationConfig":{},"generation_config":{}}"#,
-        "`generation_config` stands twice in one object",
+        "`generation_config` appears twice in one object",
     );
     check(
         &gemini(),
         r#"{"generationConfig":{"maxOutputTokens":1,"max_output_tokens":9}}"#,
-        "`max_output_tokens` stands twice in one object",
+        "`max_output_tokens` appears twice in one object",
     );
     check(&gemini(), r#"{"generationConfig":[]}"#, "`generationConfig` must be an object");
     assert_eq!(
@@ -350,7 +351,7 @@ fn refused() {
     );
 }
 
-/// Some parsers take `ſ` for `s`, and the sign of the kelvin for `k`: what we pass over would be read.
+/// Some parsers take `ſ` for `s`, and the Kelvin sign for `k`: they would read what we ignore.
 #[test]
 fn names_are_ascii() {
     for (name, written) in [
@@ -371,12 +372,12 @@ fn names_are_ascii() {
     let config = "{\"generationConfig\":{\"maxOutputTokens\":1,\"maxOutputToken\u{17f}\":9}}";
     let want = BadRequest::NotAscii { name: "maxOutputToken\u{17f}".to_owned() };
     assert_eq!(MeteredRequest::parse(&gemini(), config.as_bytes()).err(), Some(want));
-    // What a person says is no name.
-    let said = r#"{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"größer"}],"x":{"ſ":1}}"#;
-    check(&ModelCallKind::Messages, said, 9, said, &[]);
+    // Text of a message is not a field name.
+    let body_text = r#"{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"größer"}],"x":{"ſ":1}}"#;
+    check(&ModelCallKind::Messages, body_text, 9, body_text, &[]);
 }
 
-/// What has a gateway drop our limit, answer with another model, or use another account, in whatever spelling.
+/// Fields, in any spelling, that make a gateway drop our limit, answer with another model, or use another account.
 #[test]
 fn gateway_overrides_are_removed() {
     for name in [
@@ -401,23 +402,23 @@ fn gateway_overrides_are_removed() {
         "Fallbacks",
     ] {
         let given = format!(r#""{name}":{{"gateway":{{"models":["dear"]}}}}"#);
-        let told = format!("`{name}` taken out");
+        let change = format!("`{name}` removed");
         for (call, rest) in [
             (ModelCallKind::Messages, r#""model":"m","max_tokens":1"#),
             (ModelCallKind::Chat, r#""model":"m","max_tokens":1"#),
             (ModelCallKind::Responses, r#""model":"m","max_output_tokens":1"#),
             (gemini(), r#""generationConfig":{"maxOutputTokens":1}"#),
         ] {
-            check(&call, &format!("{{{given},{rest}}}"), 9, &format!("{{{rest}}}"), &[&told]);
+            check(&call, &format!("{{{given},{rest}}}"), 9, &format!("{{{rest}}}"), &[&change]);
         }
     }
     let config = r#"{"config":{"maxOutputTokens":9000},"generation_config":{"max_output_tokens":1}}"#;
     let left = r#"{"generation_config":{"max_output_tokens":1}}"#;
-    check(&gemini(), config, 9, left, &["`config` taken out"]);
+    check(&gemini(), config, 9, left, &["`config` removed"]);
 }
 
 #[test]
-fn an_hour_in_the_cache() {
+fn long_cache_writes_are_detected() {
     for (control, want) in [
         (r#"{"type":"ephemeral"}"#, false),
         (r#"{"type":"ephemeral","ttl":"5m"}"#, false),
@@ -506,15 +507,15 @@ fn body() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn written_within_the_limit_and_otherwise_the_same(call in calls(), body in body(), most in 0..6000u64) {
+    fn rewritten_requests_keep_the_limit_and_everything_else(call in calls(), body in body(), most in 0..6000u64) {
         let text = body.to_string();
         let Ok(request) = MeteredRequest::parse(&call, text.as_bytes()) else { return Ok(()) };
         prop_assert!(request.input() > 0);
-        // A call with less than a token for each answer is refused before it is written.
+        // A call with less than one token for each answer is refused before it is written.
         prop_assume!(most >= request.choices());
         let written = request.write(most).body;
         let again = MeteredRequest::parse(&call, &written).expect("a request");
-        // What was written has a limit, and it holds for all choices together.
+        // What was written has a limit, and it covers all choices together.
         prop_assert!(again.wanted_output().is_some_and(|wanted| wanted <= most), "{}", String::from_utf8_lossy(&written));
         let names = serde_json::from_slice::<serde_json::Map<String, Value>>(&written).expect("an object");
         prop_assert!(names.keys().all(|name| name.is_ascii() && name != "providerOptions"));
@@ -522,7 +523,7 @@ proptest! {
         for name in ["x", "y", "messages", "contents", "input", "system"] {
             prop_assert_eq!(before.get(name), after.get(name));
         }
-        // Written once more it stays as it is.
+        // Rewriting once more changes nothing.
         let twice = again.write(most);
         prop_assert_eq!(twice, RewrittenRequest { body: written, changed: Vec::new(), usage_added: false });
     }

@@ -1,4 +1,4 @@
-//! An answer may arrive in any pieces, be anything at all, and be longer than we want to remember.
+//! Tests that answers may arrive in any pieces, contain anything, and be longer than what is kept in memory.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::super::{MeteredAnswer, ModelCallKind, UsageTee};
 use super::usage_streams::{BLOCK, CHUNK, COUNT, DELTA, EVENTS, FINISH, START, STOP, events};
 
-/// Passes a body on in pieces and returns what came out and what was seen.
+/// Passes a body on in pieces and returns what came out and what was read.
 fn pass(mut tee: UsageTee, body: &[u8], cuts: &[usize]) -> (Vec<u8>, MeteredAnswer) {
     let mut places: Vec<usize> = cuts.iter().map(|cut| cut % (body.len() + 1)).collect();
     places.extend([0, body.len()]);
@@ -16,7 +16,7 @@ fn pass(mut tee: UsageTee, body: &[u8], cuts: &[usize]) -> (Vec<u8>, MeteredAnsw
         out.extend(tee.pass(Bytes::copy_from_slice(&body[pair[0]..pair[1]])));
     }
     out.extend(tee.finish());
-    assert_eq!(tee.finish(), "", "the end comes once");
+    assert_eq!(tee.finish(), "", "only the first call returns the rest");
     (out, tee.snapshot())
 }
 
@@ -37,23 +37,23 @@ fn check_dropped(body: &str, want: &str) {
 }
 
 #[test]
-fn the_chunk_nobody_asked_for_is_dropped() {
+fn a_usage_chunk_the_client_did_not_request_is_dropped() {
     let data = |list: &[&str]| format!("data: {}\n\n", list.join("\n\ndata: "));
     let lone =
         r#"{"choices":[{"index":0,"delta":{"content":null}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#;
     check_dropped(&data(&[CHUNK, FINISH, COUNT, "[DONE]"]), &data(&[CHUNK, FINISH, "[DONE]"]));
     check_dropped(&data(&[CHUNK, FINISH, lone, "[DONE]"]), &data(&[CHUNK, FINISH, "[DONE]"]));
     check_dropped(&data(&[CHUNK, FINISH, COUNT]), &data(&[CHUNK, FINISH]));
-    // Not closed, and in the middle of comments.
+    // Unterminated, and between comments.
     check_dropped(&format!("{}data: {COUNT}", data(&[CHUNK])), &data(&[CHUNK]));
     check_dropped(&format!(": a\n\n: b\ndata: {COUNT}\n\n: c\n\n"), ": a\n\n: b\n: c\n\n");
-    // Usage in a chunk that says something else, too, is the provider's own idea.
+    // Usage in a chunk that also has content was the provider's own choice.
     let both = r#"{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#;
     check_dropped(&data(&[CHUNK, both, "[DONE]"]), &data(&[CHUNK, both, "[DONE]"]));
 }
 
 #[test]
-fn words_are_not_held_back() {
+fn content_is_not_held_back() {
     let mut tee = UsageTee::new(&ModelCallKind::Chat, Some(EVENTS), true);
     assert_eq!(tee.pass(Bytes::from_static(b": wait\n")), ": wait\n");
     assert_eq!(tee.pass(Bytes::from_static(b"data: {}\n")), "");
@@ -63,7 +63,7 @@ fn words_are_not_held_back() {
 }
 
 #[test]
-fn what_is_too_long_is_passed_on_but_not_read() {
+fn overlong_bodies_are_passed_on_but_not_read() {
     let whole = events(&[START, DELTA, STOP]);
     let long = format!("{}data: {}\n\n", events(&[START, DELTA]), "x".repeat(600)) + &events(&[STOP]);
     for added in [false, true] {
@@ -79,7 +79,7 @@ fn what_is_too_long_is_passed_on_but_not_read() {
             pass(UsageTee::with_limits(&ModelCallKind::Messages, None, false, 9, most), body.as_bytes(), &[7]);
         assert_eq!((out.as_slice(), seen.complete), (body.as_bytes(), complete));
     }
-    // Lines without end, none of them too long.
+    // An endless event, with no line too long.
     let lines = "id: 1\n".repeat(500);
     let (out, seen) =
         pass(UsageTee::with_limits(&ModelCallKind::Chat, Some(EVENTS), true, 500, 500), lines.as_bytes(), &[]);
@@ -91,7 +91,7 @@ fn calls() -> impl Strategy<Value = ModelCallKind> {
     prop_oneof![Just(ModelCallKind::Messages), Just(ModelCallKind::Chat), Just(ModelCallKind::Responses), Just(gemini)]
 }
 
-/// Real events, broken ones and noise, with all line ends.
+/// Valid events, broken ones and noise, with all line ends.
 fn stream() -> impl Strategy<Value = Vec<u8>> {
     let known = prop::sample::select(vec![
         START,
@@ -119,7 +119,7 @@ fn stream() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn any_pieces_are_the_whole(
+    fn splitting_the_body_makes_no_difference(
         call in calls(),
         body in stream(),
         cuts in proptest::collection::vec(0..4000usize, 0..12),
@@ -133,7 +133,7 @@ proptest! {
         let each: Vec<usize> = (0..body.len()).collect();
         prop_assert_eq!(&pass(tee(), &body, &each), &whole);
         if added {
-            // Whether the client sees a chunk or not, we have seen it.
+            // Whether or not the client gets a chunk, the meter has read it.
             let seen = pass(UsageTee::with_limits(&call, labelled.then_some(EVENTS), false, most, most), &body, &[]).1;
             if most == 9000 {
                 prop_assert_eq!(seen, whole.1);

@@ -1,4 +1,4 @@
-//! How much a prompt is taken to be.
+//! Tests of the token estimate of prompts.
 
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ fn of_part(call: &ModelCallKind, part: &Value) -> Result<u64, BadRequest> {
     input(call, &body)
 }
 
-/// Checks that a part weighs so much, give or take the words around it.
+/// Checks that a part counts as `want` tokens, apart from those around it.
 #[track_caller]
 fn check(call: &ModelCallKind, part: &Value, want: u64) {
     let weight = of_part(call, part).expect("a part with a weight");
@@ -41,7 +41,7 @@ fn gemini() -> ModelCallKind {
 }
 
 #[test]
-fn texts() {
+fn text_is_counted() {
     let text = "word ".repeat(1000);
     check(&ModelCallKind::Messages, &json!({"type": "text", "text": text}), 1000);
     check(&ModelCallKind::Chat, &json!({"type": "text", "text": text}), 1000);
@@ -55,7 +55,7 @@ fn texts() {
     check(&ModelCallKind::Messages, &json!({"type": "tool_result", "content": [{"type": "text", "text": text}]}), 1000);
     check(&ModelCallKind::Responses, &json!({"type": "function_call_output", "output": text}), 1000);
     check(&gemini(), &json!({"functionResponse": {"name": "f", "response": {"out": text}}}), 1000);
-    // What looks like a picture within a tool's input is text.
+    // What looks like an image within a tool's input is text.
     let fake = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": text}});
     check(&ModelCallKind::Messages, &json!({"type": "tool_use", "input": fake}), 1000);
     for call in [ModelCallKind::Messages, ModelCallKind::Chat, ModelCallKind::Responses] {
@@ -73,13 +73,13 @@ fn tools_count_descriptions_and_provider_overhead() {
     let known = json!({"model": "m", "tools": [{"type": "bash_20250124", "name": "bash"}]});
     let known = input(&ModelCallKind::Messages, &known).expect("a request");
     assert!((2300..2500).contains(&(known - none)), "{}", known - none);
-    // What was taken out weighs nothing.
+    // A removed tool counts nothing.
     let gone = json!({"model": "m", "tools": [{"type": "web_search_20250305", "x": "word ".repeat(500)}]});
     assert_eq!(input(&ModelCallKind::Messages, &gone), Ok(none));
 }
 
 #[test]
-fn pictures_and_documents() {
+fn images_and_documents_are_counted() {
     let data = "iVBORw0KGgo".repeat(1000);
     let source = |kind: &str| json!({"type": "base64", "media_type": kind, "data": data});
     check(&ModelCallKind::Messages, &json!({"type": "image", "source": source("image/png")}), IMAGE_TOKENS);
@@ -108,7 +108,7 @@ fn pictures_and_documents() {
 }
 
 #[test]
-fn encrypted_thinking() {
+fn encrypted_thinking_is_counted() {
     let sealed = "Ab3/".repeat(750);
     check(&ModelCallKind::Messages, &json!({"type": "thinking", "thinking": "", "signature": sealed}), 1000);
     check(&ModelCallKind::Messages, &json!({"type": "redacted_thinking", "data": sealed}), 1000);

@@ -1,4 +1,4 @@
-//! What is read out of answers, wire by wire.
+//! Tests of what is read from answers, API by API.
 
 use bytes::Bytes;
 use ralph_core::price::TokenUsage;
@@ -19,7 +19,7 @@ fn read(call: &ModelCallKind, kind: &str, body: &str) -> MeteredAnswer {
     tee.snapshot()
 }
 
-/// Writes events the way all wires do.
+/// Writes events in the format of all APIs.
 pub(super) fn events(list: &[&str]) -> String {
     list.iter().flat_map(|data| ["event: x\ndata: ", data, "\n\n"]).collect()
 }
@@ -60,13 +60,13 @@ fn anthropic_streams() {
     };
     let seen = MeteredAnswer { usage: Some(begun), model: text("claude"), ..MeteredAnswer::default() };
     check(&call, &[START, r#"{"type":"ping"}"#, BLOCK], &seen);
-    // An end without a count is no end.
+    // An end without usage is not final.
     check(&call, &[START, BLOCK, STOP], &seen);
     let whole =
         MeteredAnswer { usage: Some(TokenUsage { output: 7, ..begun }), stop: text("tool_use"), ..seen.clone() };
     check(&call, &[START, BLOCK, DELTA], &whole);
     check(&call, &[START, BLOCK, DELTA, STOP], &MeteredAnswer { complete: true, ..whole.clone() });
-    // A later count wins, field by field; nothing and zero do not erase.
+    // A later count wins, field by field; null and zero do not erase.
     let later = r#"{"type":"message_delta","delta":{},"usage":{"input_tokens":12,"cache_read_input_tokens":0,"cache_creation_input_tokens":null,"output_tokens":9}}"#;
     let more = TokenUsage { input: 12, output: 9, ..begun };
     check(&call, &[START, DELTA, later, STOP], &MeteredAnswer { usage: Some(more), complete: true, ..whole.clone() });
@@ -77,7 +77,7 @@ fn anthropic_streams() {
         &[START, DELTA, error, STOP],
         &MeteredAnswer { failed: text("overloaded_error: Overloaded"), ..whole },
     );
-    // What cannot be true is not believed, and what is broken is not read.
+    // Implausible numbers are ignored, and broken events are not read.
     let absurd = r#"{"type":"message_delta","usage":{"output_tokens":18446744073709551615}}"#;
     let minus = r#"{"type":"message_delta","usage":{"output_tokens":-1}}"#;
     check(&call, &[START, absurd, minus, "{\"type\":", "[DONE]", "", STOP], &seen);
@@ -119,12 +119,12 @@ fn chat_streams() {
     check(&ModelCallKind::Chat, &[CHUNK, FINISH, COUNT, " [DONE]"], &counted);
     let error = r#"{"error":{"message":"too many","type":null,"code":429}}"#;
     check(&ModelCallKind::Chat, &[CHUNK, error, "[DONE]"], &MeteredAnswer { failed: text("429: too many"), ..begun });
-    // No prompt at all is a mistake; the last count that can be true stays.
+    // A prompt of zero tokens is a mistake; the last plausible count is kept.
     let nothing = r#"{"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0}}"#;
     check(&ModelCallKind::Chat, &[CHUNK, FINISH, COUNT, nothing, "[DONE]"], &counted);
 }
 
-/// With several choices and a count in every chunk, the end of the first choice is not the end of the count.
+/// With several choices and usage in every chunk, the end of the first choice is not the final usage.
 #[test]
 fn chat_streams_of_several_choices() {
     let chunk = |index: u32, end: &str, so_far: u32| {
@@ -172,7 +172,7 @@ fn chat_bodies() {
         r#"{"prompt_tokens":50,"completion_tokens":9,"prompt_cache_hit_tokens":8}"#,
         TokenUsage { input: 42, cached_input: 8, ..plain },
     );
-    // Reasoning beside the completion, as the total gives away.
+    // Reasoning beside the completion, as the total shows.
     counts(
         r#"{"prompt_tokens":50,"completion_tokens":9,"total_tokens":62,"completion_tokens_details":{"reasoning_tokens":3}}"#,
         TokenUsage { output: 12, reasoning: 3, ..plain },

@@ -1,4 +1,4 @@
-//! Anthropic's Messages: the counts of `message_start` and `message_delta`, field by field.
+//! Reads usage from Anthropic's Messages: the counts of `message_start` and `message_delta`, field by field.
 
 use ralph_core::price::TokenUsage;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use super::{UsageFailure, UsageTokenCount, plausible_tokens, replace_if_some};
 
 #[derive(Debug, Default)]
 pub(crate) struct AnthropicUsageReader {
-    /// Words of the model have come.
+    /// The model has begun to answer.
     pub(super) begun: bool,
     counts: AnthropicUsageTotals,
     model: Option<String>,
@@ -19,7 +19,7 @@ pub(crate) struct AnthropicUsageReader {
     ended: bool,
 }
 
-/// The last that was said of each class.
+/// The last reported count of each class.
 #[derive(Debug, Default)]
 struct AnthropicUsageTotals {
     input: Option<u64>,
@@ -123,7 +123,8 @@ impl AnthropicUsageReader {
 }
 
 impl AnthropicUsageTotals {
-    /// Counts are cumulative, so the later one wins; but nothing, and a zero, never erase what was counted before.
+    /// Updates the counts. They are cumulative, so the later one wins; but a missing count or a zero never erases an
+    /// earlier one.
     fn update(&mut self, counts: Option<AnthropicUsageCounts>) {
         let Some(counts) = counts else { return };
         let written = counts.cache_creation;
@@ -148,7 +149,7 @@ impl AnthropicUsageTotals {
             return None;
         }
         let long = self.long.unwrap_or(0);
-        // The total and its parts should agree. If not, nothing that was written goes uncounted.
+        // The total and its parts should agree. If not, everything that was written to the cache is counted.
         let written = self.written.unwrap_or(0).max(self.short.unwrap_or(0).saturating_add(long));
         Some(TokenUsage {
             input: self.input.unwrap_or(0),

@@ -1,4 +1,4 @@
-//! OpenAI's Chat Completions, and the many that speak it: a usage chunk near the end.
+//! Reads usage from OpenAI's Chat Completions, and the many providers that use it: a usage chunk near the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,16 @@ use serde::de::IgnoredAny;
 use super::super::tee::MeteredAnswer;
 use super::{UsageFailure, UsageTokenCount, plausible_tokens, replace_if_some};
 
-/// More choices than anybody may ask for.
+/// More choices than a client may ask for.
 const MAX_CHOICES: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct ChatUsageReader {
-    /// Words of the model have come.
+    /// The model has begun to answer.
     pub(super) begun: bool,
     usage: Option<TokenUsage>,
-    /// The usage came after the words: some tell it with every chunk, so what came with words is a count so far.
+    /// The usage came after the content: some providers send it with every chunk, so what came with content is a
+    /// count so far.
     counted: bool,
     /// The choices that have begun and not ended.
     open: BTreeSet<u64>,
@@ -87,13 +88,13 @@ impl ChatUsageReader {
         }
     }
 
-    /// Reads a chunk, or a whole answer, and tells whether it carries nothing but usage.
+    /// Reads a chunk, or a whole answer, and says whether it carries nothing but usage.
     fn update(&mut self, data: &[u8]) -> bool {
         let Ok(chunk) = serde_json::from_slice::<ChatUsageChunk>(data) else { return false };
         let failed = chunk.error.map(UsageFailure::message);
         let choices = chunk.choices.unwrap_or_default();
         self.begun |= !choices.is_empty();
-        // Most leave the choices empty, some send one without a word in it.
+        // Most providers leave the choices empty, some send one without content.
         let silent = choices.iter().all(|choice| {
             let words = choice.delta.iter().flat_map(BTreeMap::values).flatten().count();
             choice.finish_reason.is_none() && choice.delta.is_some() && words == 0
@@ -118,7 +119,7 @@ impl ChatUsageReader {
     }
 }
 
-/// Turns the provider's counts into ours; `None` when they cannot be true.
+/// Converts the provider's counts into ours; `None` if they are inconsistent.
 fn usage(counts: ChatUsageCounts) -> Option<TokenUsage> {
     let prompt = plausible_tokens(counts.prompt_tokens).filter(|prompt| *prompt > 0)?;
     let completion = plausible_tokens(counts.completion_tokens)?;
@@ -131,7 +132,7 @@ fn usage(counts: ChatUsageCounts) -> Option<TokenUsage> {
     let written = plausible_tokens(written).filter(|written| *written <= rest).unwrap_or(0);
     let reasoning =
         plausible_tokens(counts.completion_tokens_details.and_then(|details| details.reasoning_tokens)).unwrap_or(0);
-    // Some servers count reasoning beside the completion, not within it: their total gives them away.
+    // Some servers count reasoning beside the completion, not within it: their total shows that.
     let beside = plausible_tokens(counts.total_tokens) == Some(prompt + completion + reasoning);
     let output = if beside { completion + reasoning } else { completion };
     Some(TokenUsage {

@@ -1,4 +1,4 @@
-//! Gemini: every chunk counts anew, the last one counts everything.
+//! Reads usage from Gemini: every chunk has new counts, and those of the last one are final.
 
 use ralph_core::price::TokenUsage;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use super::{UsageFailure, UsageTokenCount, plausible_tokens, replace_if_some};
 
 #[derive(Debug, Default)]
 pub(crate) struct GeminiUsageReader {
-    /// Words of the model have come.
+    /// The model has begun to answer.
     pub(super) begun: bool,
     usage: Option<TokenUsage>,
     model: Option<String>,
@@ -104,7 +104,7 @@ fn usage(counts: &GeminiUsageCounts) -> Option<TokenUsage> {
     let tools = plausible_tokens(counts.tools).unwrap_or(0);
     let thoughts = plausible_tokens(counts.thoughts).unwrap_or(0);
     let output = plausible_tokens(counts.candidates).unwrap_or(0) + thoughts;
-    // A part that was left out is still in the total.
+    // A class of tokens that was not reported is still in the total.
     let beyond = plausible_tokens(counts.total).unwrap_or(0).saturating_sub(prompt + tools);
     Some(TokenUsage {
         input: prompt - cached + tools,

@@ -1,6 +1,6 @@
-//! What the providers' answers say about themselves: one file per wire.
+//! Reads what the providers' answers say about themselves: one file per API.
 //!
-//! Only known fields at known places count. A text within an answer that looks like usage is a text.
+//! Only known fields at known places count. Text within an answer that looks like usage is just text.
 
 mod anthropic;
 mod chat;
@@ -13,12 +13,13 @@ use serde::de::IgnoredAny;
 use super::endpoint::ModelCallKind;
 use super::tee::MeteredAnswer;
 
-/// No model reads or says as much in one call: a bigger number is a mistake, and the worst case of the call is charged.
+/// No model reads or writes as much in one call: a bigger number is a mistake, and the call is charged at its worst
+/// case.
 const MAX_TOKENS: u64 = 4_000_000;
-/// Words of a provider that end up in a log are cut here.
+/// Longer texts of a provider are truncated for the log.
 const MAX_ERROR_BYTES: usize = 500;
 
-/// Collects what one answer says, in the words of its wire.
+/// Collects what one answer reports, in the format of its API.
 #[derive(Debug)]
 pub(super) enum UsageReader {
     Anthropic(anthropic::AnthropicUsageReader),
@@ -37,7 +38,7 @@ impl UsageReader {
         }
     }
 
-    /// Reads one event of a stream, and tells whether it carries nothing but usage.
+    /// Reads one event of a stream, and says whether it carries nothing but usage.
     pub(super) fn event(&mut self, data: &[u8]) -> bool {
         match self {
             Self::Anthropic(answer) => answer.event(data),
@@ -78,7 +79,7 @@ impl UsageReader {
     }
 }
 
-/// A number of tokens, or something else that is not worth losing the rest for.
+/// A number of tokens, or another value, which must not make the rest unreadable.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(untagged)]
 enum UsageTokenCount {
@@ -86,7 +87,7 @@ enum UsageTokenCount {
     Other(IgnoredAny),
 }
 
-/// Returns a believable number of tokens.
+/// Returns the number of tokens if it is plausible.
 fn plausible_tokens(count: Option<UsageTokenCount>) -> Option<u64> {
     match count? {
         UsageTokenCount::Tokens(tokens) => Some(tokens).filter(|tokens| *tokens <= MAX_TOKENS),
@@ -94,7 +95,7 @@ fn plausible_tokens(count: Option<UsageTokenCount>) -> Option<u64> {
     }
 }
 
-/// A failure in any provider's shape.
+/// An error in any provider's format.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum UsageFailure {
@@ -148,13 +149,13 @@ impl UsageFailure {
     }
 }
 
-/// Cuts words that somebody else chose to a length for a log.
+/// Truncates a text from outside for the log.
 fn truncate(mut words: String) -> String {
     words.truncate(words.floor_char_boundary(MAX_ERROR_BYTES));
     words
 }
 
-/// Puts a later word over an earlier one.
+/// Replaces an earlier value by a later one, if there is one.
 fn replace_if_some(word: &mut Option<String>, new: Option<String>) {
     if let Some(new) = new {
         *word = Some(truncate(new));

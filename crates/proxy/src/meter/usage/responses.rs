@@ -1,4 +1,4 @@
-//! OpenAI's Responses: the usage within the one event that ends the stream.
+//! Reads usage from OpenAI's Responses: it is in the one event that ends the stream.
 
 use ralph_core::price::TokenUsage;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use super::{UsageFailure, UsageFailureName, UsageTokenCount, plausible_tokens, r
 
 #[derive(Debug, Default)]
 pub(crate) struct ResponsesUsageReader {
-    /// Words of the model have come.
+    /// The model has begun to answer.
     pub(super) begun: bool,
     usage: Option<TokenUsage>,
     model: Option<String>,
@@ -79,7 +79,7 @@ impl ResponsesUsageReader {
                 self.failed = Some(event.error.unwrap_or(here).message());
             }
             "response.queued" | "response.in_progress" => (),
-            // Everything else is about words.
+            // All other events are about content.
             _ => self.begun = true,
         }
     }

@@ -1,4 +1,4 @@
-//! Attacks on files, from inside.
+//! Attacks on files from inside a sandbox.
 
 use ralph_sandbox::embedded::IsolationMechanism::{
     Capabilities, Dumpable, InnerUser, Landlock, Masks, ReadOnly, Root, Seccomp,
@@ -17,12 +17,12 @@ pub(super) const CASES: &[SandboxAttack] = &[
         Host,
     ),
     SandboxAttack::line("FS-01.tmp", "the host's temporary folder", r#"[ -e "$FOLDER/outside" ] && echo GOT"#, Host),
-    SandboxAttack::custom("FS-02.listing", "the root holds only what is named", &[Root], |range, case| {
-        Box::pin(root_listing(range, case))
+    SandboxAttack::custom("FS-02.listing", "the root contains only the expected names", &[Root], |arena, case| {
+        Box::pin(root_listing(arena, case))
     }),
     SandboxAttack::line(
         "FS-02.mnt",
-        "places where hosts mount things",
+        "directories where hosts mount things",
         "for d in /mnt /media /srv /boot /root /opt /sys/kernel; do [ -e $d ] && echo GOT $d; done; true",
         Host,
     ),
@@ -35,19 +35,19 @@ pub(super) const CASES: &[SandboxAttack] = &[
     SandboxAttack::line("FS-03.users", "the host's users", "grep -q '^daemon:' /etc/passwd && echo GOT", Host),
     SandboxAttack::line(
         "FS-03.machine",
-        "the host's machine number",
+        "the host's machine ID",
         "grep -q '[1-9a-f]' /etc/machine-id && echo GOT",
         Host,
     ),
     SandboxAttack::line(
         "FS-04.link",
-        "a link out of the workspace",
+        "a symbolic link out of the workspace",
         r#"ln -sf "$CANARY" x; cat x 2>/dev/null | grep -q canary && echo GOT; rm -f x"#,
         Host,
     ),
     SandboxAttack::line(
         "FS-04.folder",
-        "a link to a folder outside",
+        "a symbolic link to a folder outside",
         r#"ln -sfn "$FOLDER/home" h; cat h/.ssh/id_canary 2>/dev/null | grep -q canary && echo GOT; rm -f h"#,
         Host,
     ),
@@ -59,19 +59,19 @@ pub(super) const CASES: &[SandboxAttack] = &[
     ),
     SandboxAttack::line(
         "FS-08.dots",
-        "climbing over the root",
+        "path traversal above the root",
         r#"cat "../../../../../../../../..$CANARY" 2>/dev/null | grep -q canary && echo GOT"#,
         Host,
     ),
     SandboxAttack::line(
         "FS-09.root",
-        "the root is in memory, nothing of the host's",
+        "the root is in memory, not a file system of the host",
         "[ \"$(awk '$5 == \"/\" { split($0, p, \" - \"); split(p[2], f, \" \"); print f[1] }' /proc/self/mountinfo)\" = tmpfs ] || echo GOT",
         Host,
     ),
     SandboxAttack::line(
         "FS-09.old",
-        "the old root is let go",
+        "the old root is unmounted",
         "[ $(awk '$5 == \"/\"' /proc/self/mountinfo | wc -l) = 1 ] || echo GOT; for d in /oldroot /.old /put_old /old /host-etc; do [ -e $d ] && echo GOT $d; done; true",
         Without(&[Root]),
     ),
@@ -119,7 +119,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
     ),
     SandboxAttack::call(
         "FS-11.chroot",
-        "another root, without the filter",
+        "`chroot`, without the seccomp filter",
         "call chroot s:/tmp",
         "EPERM",
         Without(&[Capabilities]),
@@ -127,43 +127,43 @@ pub(super) const CASES: &[SandboxAttack] = &[
     .without_walls(&[Seccomp]),
     SandboxAttack::line(
         "FS-13.bind",
-        "writing to what the host lends",
+        "writing to a bound host file",
         r#"echo taken >> "$TOOL/shared" && grep -q taken "$TOOL/shared" && echo GOT"#,
         Without(&[ReadOnly]),
     ),
     SandboxAttack::line(
         "FS-13.beside",
-        "putting a file beside what the host lends",
+        "creating a file next to a bound host file",
         r#"touch "$TOOL/new" 2>/dev/null && rm "$TOOL/new" && echo GOT"#,
         Without(&[ReadOnly]),
     ),
     SandboxAttack::line(
         "FS-13.remove",
-        "removing what the host lends",
+        "removing a bound host file",
         r#"mv "$SPARE/file" "$SPARE/other" 2>/dev/null && mv "$SPARE/other" "$SPARE/file" && echo GOT"#,
         Without(&[ReadOnly]),
     ),
     SandboxAttack::line(
         "FS-13.usr",
-        "the system's programs are not for writing",
+        "writing to the system's programs",
         "awk '$5 == \"/usr\" { print $6 }' /proc/self/mountinfo | grep -q '^rw' && echo GOT",
-        IfSupported(&[ReadOnly], "the host's own programs are not for writing"),
+        IfSupported(&[ReadOnly], "this user cannot write to the host's programs either"),
     ),
     SandboxAttack::line(
         "FS-13.root",
-        "the root is not for writing",
+        "writing to the root",
         "awk '$5 == \"/\" { print $6 }' /proc/self/mountinfo | grep -q '^rw' && echo GOT",
         Without(&[ReadOnly]),
     ),
     SandboxAttack::line(
         "FS-13.mode",
-        "changing the rights of what the host lends",
+        "changing the permissions of a bound host file",
         r#"chmod 700 "$SPARE/file" 2>/dev/null && chmod 666 "$SPARE/file" && echo GOT"#,
         Host,
     ),
     SandboxAttack::line(
         "FS-13.time",
-        "changing the times of what the host lends",
+        "changing the times of a bound host file",
         r#"touch "$SPARE/file" 2>/dev/null && echo GOT"#,
         Without(&[ReadOnly]),
     ),
@@ -183,7 +183,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
     .without_walls(&[Seccomp, Capabilities, Landlock]),
     SandboxAttack::call(
         "FS-14.unmount",
-        "uncovering what is covered, with every capability",
+        "removing a mask, with every capability",
         "call umount2 s:/proc/sys 2",
         "EPERM",
         Without(&[InnerUser]),
@@ -191,7 +191,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
     .without_walls(&[Seccomp, Capabilities, Landlock]),
     SandboxAttack::call(
         "FS-15.bind",
-        "a mount over a mount, with every capability",
+        "a bind mount over another mount, with every capability",
         "call mount s:/tmp s:/dev/shm 0 0x1000 0",
         "EPERM",
         Without(&[InnerUser]),
@@ -207,7 +207,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
     .without_walls(&[Seccomp, Capabilities, Landlock]),
     SandboxAttack::call(
         "FS-15.landlock-mount",
-        "a new filesystem, with only Landlock in the way",
+        "a new filesystem, stopped only by Landlock",
         "call mount s:x s:/run s:tmpfs 0 0",
         "EPERM",
         Without(&[Landlock]),
@@ -216,7 +216,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
     .without_walls(&[Seccomp, Capabilities, InnerUser]),
     SandboxAttack::call(
         "FS-15.landlock-unmount",
-        "uncovering what is covered, with only Landlock in the way",
+        "removing a mask, stopped only by Landlock",
         "call umount2 s:/proc/sys 2",
         "EPERM",
         Without(&[Landlock]),
@@ -237,7 +237,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
     ),
     SandboxAttack::call(
         "FS-18.whiteout",
-        "the device that hides files of lower layers",
+        "creating an overlay whiteout device",
         "call mknodat -100 s:hide 0x2000 0",
         "EACCES",
         Without(&[Landlock]),
@@ -251,25 +251,25 @@ pub(super) const CASES: &[SandboxAttack] = &[
     ),
     SandboxAttack::line(
         "FS-18.dev",
-        "devices that nobody needs",
+        "unneeded devices",
         "for d in mem port kmsg kvm fuse net/tun loop-control vda sda dri console vhost-net; do [ -e /dev/$d ] && echo GOT $d; done; true",
         Host,
     ),
     SandboxAttack::line(
         "FS-19.mounts",
-        "a mount where set-user-id counts",
+        "a mount that honours set-user-id",
         "awk '$6 !~ /nosuid/' /proc/self/mountinfo | grep -q . && echo GOT",
         Host,
     ),
     SandboxAttack::line(
         "FS-26.plan",
-        "the plan in process 1's words",
+        "the launch plan in the command line of process 1",
         "tr '\\0' '\\n' < /proc/1/cmdline | grep -qv '^ralph-init$' && echo GOT",
         Host,
     ),
     SandboxAttack::call(
         "FS-51.mqueue",
-        "mounting what other processes say to one another",
+        "mounting the message queues of other processes",
         "call fsopen s:mqueue 0",
         "EPERM",
         Without(&[InnerUser]),
@@ -277,25 +277,25 @@ pub(super) const CASES: &[SandboxAttack] = &[
     .without_walls(&[Seccomp, Capabilities]),
     SandboxAttack::call(
         "FS-52.chown",
-        "giving a file to somebody else",
+        "changing the owner of a file",
         "call fchownat -100 s:. 0 0 0",
         "EINVAL",
-        IfSupported(&[InnerUser], "the user here is nobody else"),
+        IfSupported(&[InnerUser], "the inner user is the same"),
     ),
 ];
 
-/// Compares the names in the root with those that are meant to be there.
-async fn root_listing(range: &SandboxArena<'_>, case: &SandboxAttack) -> Result<AttackVerdict, SandboxAttackError> {
+/// Compares the names in the root with the expected ones.
+async fn root_listing(arena: &SandboxArena<'_>, case: &SandboxAttack) -> Result<AttackVerdict, SandboxAttackError> {
     let named = ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "etc", "dev", "proc", "tmp", "run", "var"];
     let own = ["workspace", "home", "exchange"];
-    let lent = range.options()?.binds.iter().chain([&range.folder]);
-    let lent: Vec<_> = lent.filter_map(|path| path.iter().nth(1)?.to_str()).collect();
-    let strange = |told: &str| -> Vec<String> {
-        let known = |name: &str| named.contains(&name) || own.contains(&name) || lent.contains(&name);
-        told.lines().filter(|name| !known(name)).map(str::to_owned).collect()
+    let bound = arena.options()?.binds.iter().chain([&arena.folder]);
+    let bound: Vec<_> = bound.filter_map(|path| path.iter().nth(1)?.to_str()).collect();
+    let strange = |listing: &str| -> Vec<String> {
+        let known = |name: &str| named.contains(&name) || own.contains(&name) || bound.contains(&name);
+        listing.lines().filter(|name| !known(name)).map(str::to_owned).collect()
     };
-    let found = strange(&range.run_inside(case.payload.without_walls, "ls -A /").await?);
-    let open = strange(&range.run_inside(&[Root], "ls -A /").await?);
-    require_control("a root with more in it looks the same", !open.is_empty())?;
+    let found = strange(&arena.run_inside(case.payload.without_walls, "ls -A /").await?);
+    let open = strange(&arena.run_inside(&[Root], "ls -A /").await?);
+    require_control("without the private root there are no other names either", !open.is_empty())?;
     attack_verdict(!found.is_empty(), found.join(" "))
 }

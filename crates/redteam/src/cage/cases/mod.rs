@@ -1,4 +1,4 @@
-//! The attacks by what they go for, each file a table.
+//! The attacks on a sandbox by target, one table per file.
 
 mod command_supervisor;
 mod file_traps;

@@ -1,16 +1,16 @@
-//! What `/proc`, `/sys` and `/dev` tell or let be changed.
+//! Attacks on what `/proc`, `/sys` and `/dev` reveal or allow to change.
 
 use ralph_sandbox::embedded::IsolationMechanism::{Capabilities, InnerUser, ProcMasks, Seccomp};
 
 use super::super::case::PayloadControl::{Host, IfSupported, Without};
 use super::super::case::SandboxAttack;
 
-const NOT_DISCLOSED: &str = "this kernel does not tell it to anybody";
+const NOT_DISCLOSED: &str = "this kernel does not disclose it to any user";
 
 pub(super) const CASES: &[SandboxAttack] = &[
     SandboxAttack::line(
         "KS-18.sys",
-        "the kernel's objects",
+        "the kernel's objects in /sys",
         "[ -e /sys/kernel ] || [ -e /sys/class ] && echo GOT",
         Host,
     ),
@@ -40,7 +40,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
     ),
     SandboxAttack::line(
         "KS-19.sysrq",
-        "the kernel's emergency keys",
+        "the SysRq trigger",
         "( : >> /proc/sysrq-trigger ) 2>/dev/null && echo GOT",
         Host,
     ),
@@ -74,13 +74,13 @@ pub(super) const CASES: &[SandboxAttack] = &[
     ),
     SandboxAttack::line(
         "KS-20.key-users",
-        "who has keys",
+        "the kernel's list of keys",
         "[ -n \"$(head -c 16 /proc/key-users 2>/dev/null)\" ] && echo GOT",
         IfSupported(&[ProcMasks], NOT_DISCLOSED),
     ),
     SandboxAttack::line(
         "KS-20.interrupts",
-        "the host's interrupts, which tell what is typed",
+        "the host's interrupts, which reveal keystrokes",
         "[ -n \"$(head -c 16 /proc/interrupts 2>/dev/null)\" ] && echo GOT",
         IfSupported(&[ProcMasks], NOT_DISCLOSED),
     ),
@@ -98,7 +98,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
     ),
     SandboxAttack::line(
         "KS-20.kcore",
-        "the memory of the host",
+        "the host's memory",
         "[ -r /proc/kcore ] && [ \"$(head -c 16 /proc/kcore 2>/dev/null | wc -c)\" = 16 ] && echo GOT",
         Host,
     ),
@@ -110,13 +110,13 @@ pub(super) const CASES: &[SandboxAttack] = &[
     ),
     SandboxAttack::line(
         "KS-20.slabs",
-        "the kernel's memory in use",
+        "the kernel's slab usage",
         "[ -n \"$(head -c 16 /proc/slabinfo 2>/dev/null)\" ] && echo GOT",
         Host,
     ),
     SandboxAttack::line(
         "KS-20.vmalloc",
-        "where the kernel's memory is",
+        "the kernel's memory layout",
         "[ -n \"$(head -c 16 /proc/vmallocinfo 2>/dev/null)\" ] && echo GOT",
         Host,
     ),

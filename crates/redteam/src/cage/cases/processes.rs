@@ -1,4 +1,4 @@
-//! Attacks on other processes, and what a process may have inherited.
+//! Attacks on other processes, and on what a process may have inherited.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -32,7 +32,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
         "[ \"$(cat /proc/1/comm)\" = ralph-init ] || echo GOT",
         Host,
     ),
-    SandboxAttack::custom("PR-02.kill", "killing everybody", &[], |r, _| Box::pin(kill_all(r))),
+    SandboxAttack::custom("PR-02.kill", "killing every process", &[], |r, _| Box::pin(kill_all(r))),
     SandboxAttack::custom("PR-03.first", "killing and stopping process 1", &[], |r, _| Box::pin(kill_init(r))),
     SandboxAttack::call("PR-04.ptrace", "tracing process 1", "call ptrace 0x4206 1 0 0", "EPERM", Without(&[Dumpable])),
     SandboxAttack::call(
@@ -65,7 +65,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
     ),
     SandboxAttack::call(
         "PR-05.auxv",
-        "the start values of process 1",
+        "the auxiliary vector of process 1",
         "call openat -100 s:/proc/1/auxv 0",
         "EACCES",
         Without(&[Dumpable]),
@@ -75,29 +75,29 @@ pub(super) const CASES: &[SandboxAttack] = &[
     }),
     SandboxAttack::line(
         "PR-07.names",
-        "variables that lead to agents and desktops",
+        "variables that name agent and desktop sockets",
         "env | grep -qE '^(SSH_AUTH_SOCK|DBUS_|DISPLAY|WAYLAND|LD_|CARGO_|GITHUB_|AWS_|SUDO_|OLDPWD=/root)' && echo GOT; true",
         IfSupported(&[Environment], "the supervisor has none of them"),
     ),
-    SandboxAttack::custom("PR-08.words", "secrets in the words of our processes", &[], |r, _| {
+    SandboxAttack::custom("PR-08.words", "secrets in command lines on the host", &[], |r, _| {
         Box::pin(secret_in_command_line(r))
     }),
     SandboxAttack::line(
         "PR-09.descriptors",
-        "descriptors beyond the three",
+        "descriptors besides the standard three",
         "\"$PROBE\" descriptors",
         Without(&[Descriptors]),
     ),
     SandboxAttack::custom("PR-09.planted", "a descriptor of the supervisor", &[Descriptors], |r, c| {
         Box::pin(inherited_secret(r, c, Descriptors, "cat <&9"))
     }),
-    SandboxAttack::custom("PR-13.timeout", "a daemon that outlives its command's time", &[], |r, _| {
+    SandboxAttack::custom("PR-13.timeout", "a daemon that outlives its command's timeout", &[], |r, _| {
         Box::pin(daemon(r, DaemonEnd::Timeout))
     }),
-    SandboxAttack::custom("PR-13.stop", "a daemon that outlives the sandbox's end", &[], |r, _| {
+    SandboxAttack::custom("PR-13.stop", "a daemon that outlives the sandbox", &[], |r, _| {
         Box::pin(daemon(r, DaemonEnd::Stop))
     }),
-    SandboxAttack::custom("PR-14.orphans", "two thousand orphans", &[], |r, _| Box::pin(orphans(r))),
+    SandboxAttack::custom("PR-14.orphans", "two thousand orphaned processes", &[], |r, _| Box::pin(orphans(r))),
     SandboxAttack::line(
         "PR-17.signal",
         "a signal to a process of the host",
@@ -112,7 +112,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
     ),
     SandboxAttack::line(
         "PR-18.privileges",
-        "new privileges by a program",
+        "new privileges from a set-user-id program",
         "grep -q '^NoNewPrivs:.*0$' /proc/self/status && echo GOT",
         Host,
     ),
@@ -125,20 +125,23 @@ pub(super) const CASES: &[SandboxAttack] = &[
     SandboxAttack::call("PR-18.root", "becoming root", "call setuid 0", "EINVAL", Host),
     SandboxAttack::line(
         "PR-19.core",
-        "a crash that a program of the host looks into",
+        "a core dump handled by a program of the host",
         "ulimit -c 0; awk '/^Max core/ && ($5 != 1 || $6 != 1) { print \"GOT\", $0 }' /proc/self/limits",
         Without(&[Seccomp]),
     ),
     SandboxAttack::call(
         "PR-05.oom",
-        "sacrificing process 1 first",
+        "making process 1 the first victim of the OOM killer",
         "call openat -100 s:/proc/1/oom_score_adj 1",
         "EACCES",
         Without(&[Dumpable]),
     ),
-    SandboxAttack::custom("PR-09.terminal", "descriptors beyond the three, with a terminal", &[Descriptors], |r, c| {
-        Box::pin(terminal_descriptors(r, c))
-    }),
+    SandboxAttack::custom(
+        "PR-09.terminal",
+        "descriptors besides the standard three, with a terminal",
+        &[Descriptors],
+        |r, c| Box::pin(terminal_descriptors(r, c)),
+    ),
     SandboxAttack::custom("PR-20.shm", "shared memory of the host", &[], |r, _| {
         Box::pin(ipc_objects(r, "call shmget $KEY 4096 0o1666", "call shmget $KEY 0 0", "call shmctl ID 0 0"))
     }),
@@ -155,17 +158,17 @@ pub(super) const CASES: &[SandboxAttack] = &[
     }),
 ];
 
-/// Kills all it can, fresh and with nothing of the suite beside it; the host's own process must not notice.
-async fn kill_all(range: &SandboxArena<'_>) -> Result<AttackVerdict, SandboxAttackError> {
-    let sandbox = range.fresh_sandbox(&[]).await?;
-    // Ends itself as well, most likely: how it ends is not the question.
-    let _ = range.run_text(&*sandbox, "kill -9 $VICTIM; kill -9 -$VICTIM; kill -9 $PPID; kill -9 -1").await;
-    let lives = range.is_victim_alive();
-    let after = range.run_text(&*sandbox, "echo again").await?;
+/// Kills every process it can, in a fresh sandbox without other cases; the host's own process must survive.
+async fn kill_all(arena: &SandboxArena<'_>) -> Result<AttackVerdict, SandboxAttackError> {
+    let sandbox = arena.fresh_sandbox(&[]).await?;
+    // Most likely kills itself as well; its own exit status does not matter.
+    let _ = arena.run_text(&*sandbox, "kill -9 $VICTIM; kill -9 -$VICTIM; kill -9 $PPID; kill -9 -1").await;
+    let lives = arena.is_victim_alive();
+    let after = arena.run_text(&*sandbox, "echo again").await?;
     sandbox.destroy().await?;
     let mut other = spawn_victim()?;
-    range.run_on_host(&format!("kill -9 {}", other.id())).await?;
-    // Killed by the control, or else by us.
+    arena.run_on_host(&format!("kill -9 {}", other.id())).await?;
+    // Killed by the control, or else here.
     let ended = other.try_wait()?.is_some()
         || (0..200).any(|_| {
             std::thread::sleep(Duration::from_millis(5));
@@ -173,56 +176,56 @@ async fn kill_all(range: &SandboxArena<'_>) -> Result<AttackVerdict, SandboxAtta
         });
     let _ = other.kill();
     let _ = other.wait();
-    require_control("the host's own kill ends nothing", ended)?;
-    require_control("the sandbox answers no more", after.trim() == "again")?;
+    require_control("a kill on the host ends nothing", ended)?;
+    require_control("the sandbox does not respond any more", after.trim() == "again")?;
     attack_verdict(!lives, "a process of the host is gone")
 }
 
-async fn kill_init(range: &SandboxArena<'_>) -> Result<AttackVerdict, SandboxAttackError> {
-    let sandbox = range.fresh_sandbox(&[]).await?;
+async fn kill_init(arena: &SandboxArena<'_>) -> Result<AttackVerdict, SandboxAttackError> {
+    let sandbox = arena.fresh_sandbox(&[]).await?;
     let line = "echo kept > /tmp/same-cage; kill -KILL 1; kill -STOP 1; kill -TERM 1; sleep 60 & kill -KILL $!; wait $! || echo killed $?";
-    let told = range.run_text(&*sandbox, line).await?;
-    let after = range.run(&*sandbox, "cat /tmp/same-cage", Duration::from_secs(5)).await;
+    let printed = arena.run_text(&*sandbox, line).await?;
+    let after = arena.run(&*sandbox, "cat /tmp/same-cage", Duration::from_secs(5)).await;
     sandbox.destroy().await?;
-    require_control(&format!("kill ends nothing at all: {told}"), told.contains("killed 137"))?;
+    require_control(&format!("kill ends nothing at all: {printed}"), printed.contains("killed 137"))?;
     let same = after.is_ok_and(|output| output.stdout_text().trim() == "kept");
-    attack_verdict(!same, "process 1 has ended or stands still")
+    attack_verdict(!same, "process 1 has ended or is stopped")
 }
 
 /// Starts a supervisor that has a secret in its environment and in a descriptor, and looks for it inside.
 async fn inherited_secret(
-    range: &SandboxArena<'_>,
+    arena: &SandboxArena<'_>,
     case: &SandboxAttack,
     wall: IsolationMechanism,
     line: &str,
 ) -> Result<AttackVerdict, SandboxAttackError> {
     let lacking: Vec<IsolationMechanism> =
-        range.options()?.disabled_mechanisms.iter().chain(case.payload.without_walls).copied().collect();
-    let told = run_under_supervisor(range, &lacking, line).await?;
-    if told.contains(&range.canary) {
+        arena.options()?.disabled_mechanisms.iter().chain(case.payload.without_walls).copied().collect();
+    let printed = run_under_supervisor(arena, &lacking, line).await?;
+    if printed.contains(&arena.canary) {
         return attack_verdict(true, "the secret is inside");
     }
     let open: Vec<IsolationMechanism> = lacking.iter().copied().chain([wall]).collect();
-    let there = run_under_supervisor(range, &open, line).await?;
-    require_control(&format!("it is not found without the wall either: {there}"), there.contains(&range.canary))?;
+    let there = run_under_supervisor(arena, &open, line).await?;
+    require_control(&format!("it is not found without the mechanism either: {there}"), there.contains(&arena.canary))?;
     attack_verdict(false, "")
 }
 
 async fn run_under_supervisor(
-    range: &SandboxArena<'_>,
+    arena: &SandboxArena<'_>,
     without: &[IsolationMechanism],
     line: &str,
 ) -> Result<String, SandboxAttackError> {
     let walls: Vec<String> = without.iter().map(|wall| wall_name(*wall)).collect();
-    let dir = range.folder.join(format!("owner-{}", random_token()?));
+    let dir = arena.folder.join(format!("owner-{}", random_token()?));
     let mut command = Command::new("sh");
     command
         .args(["-c", r#"exec 9< "$1"; exec "$0" own "$2" "$3" "$4""#])
-        .arg(range.probe())
-        .arg(range.folder.join("home/.ssh/id_canary"))
+        .arg(arena.probe())
+        .arg(arena.folder.join("home/.ssh/id_canary"))
         .arg(&dir)
         .args([&walls.join(","), line])
-        .env("RALPH_CANARY", &range.canary)
+        .env("RALPH_CANARY", &arena.canary)
         .stdin(Stdio::null());
     let output = tokio::process::Command::from(command).kill_on_drop(true).output().await?;
     let _ = ralph_sandbox::files::remove_tree(&dir);
@@ -230,29 +233,29 @@ async fn run_under_supervisor(
 }
 
 async fn terminal_descriptors(
-    range: &SandboxArena<'_>,
+    arena: &SandboxArena<'_>,
     case: &SandboxAttack,
 ) -> Result<AttackVerdict, SandboxAttackError> {
     let look = async |without: &[IsolationMechanism]| -> Result<String, SandboxAttackError> {
-        let sandbox = range.shared_sandbox(without).await?;
-        let mut exec = range.payload(&*sandbox, r#"[ -t 0 ] && echo terminal; "$PROBE" descriptors"#, LONG);
+        let sandbox = arena.shared_sandbox(without).await?;
+        let mut exec = arena.payload(&*sandbox, r#"[ -t 0 ] && echo terminal; "$PROBE" descriptors"#, LONG);
         exec.terminal = Some((24, 80));
         Ok(ralph_sandbox::capture(&*sandbox, &exec, 1 << 16).await?.stdout_text())
     };
-    let told = look(case.payload.without_walls).await?;
-    require_control(&format!("there is no terminal: {told}"), told.contains("terminal"))?;
-    if told.contains("GOT") {
-        return attack_verdict(true, told);
+    let printed = look(case.payload.without_walls).await?;
+    require_control(&format!("there is no terminal: {printed}"), printed.contains("terminal"))?;
+    if printed.contains("GOT") {
+        return attack_verdict(true, printed);
     }
-    require_control("none is found without the wall either", look(&[Descriptors]).await?.contains("GOT"))?;
+    require_control("none is found without the mechanism either", look(&[Descriptors]).await?.contains("GOT"))?;
     attack_verdict(false, "")
 }
 
-/// Looks at the words of every process on the host while a command with a secret variable runs.
-async fn secret_in_command_line(range: &SandboxArena<'_>) -> Result<AttackVerdict, SandboxAttackError> {
-    let sandbox = range.fresh_sandbox(&[]).await?;
-    let secret = format!("secret-{}", range.token);
-    let mut exec = range.payload(&*sandbox, "sleep 33.0427; true", LONG);
+/// Searches the command lines of all processes on the host while a command with a secret variable runs.
+async fn secret_in_command_line(arena: &SandboxArena<'_>) -> Result<AttackVerdict, SandboxAttackError> {
+    let sandbox = arena.fresh_sandbox(&[]).await?;
+    let secret = format!("secret-{}", arena.token);
+    let mut exec = arena.payload(&*sandbox, "sleep 33.0427; true", LONG);
     exec.env.push(("A_SECRET".to_owned(), secret.clone()));
     let mut sink = ralph_sandbox::OutputCapture::new(0);
     let running = sandbox.exec(&exec, &mut sink);
@@ -271,11 +274,11 @@ async fn secret_in_command_line(range: &SandboxArena<'_>) -> Result<AttackVerdic
         ended = running => return Err(SandboxAttackError::Broken(format!("the command ended: {ended:?}"))),
     };
     sandbox.destroy().await?;
-    require_control("the command is not seen on the host", seen.iter().any(|line| line.contains("33.0427")))?;
-    attack_verdict(seen.iter().any(|line| line.contains(&secret)), "a secret stands in somebody's words")
+    require_control("the command is not visible on the host", seen.iter().any(|line| line.contains("33.0427")))?;
+    attack_verdict(seen.iter().any(|line| line.contains(&secret)), "a command line contains the secret")
 }
 
-/// Returns the words of all processes this user can see.
+/// Returns the command lines of all processes that this user can see.
 pub(super) fn command_lines() -> Vec<String> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let words = pids.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
@@ -288,14 +291,14 @@ enum DaemonEnd {
     Stop,
 }
 
-/// Leaves a process in a session of its own behind and looks whether it lives on.
-async fn daemon(range: &SandboxArena<'_>, end: DaemonEnd) -> Result<AttackVerdict, SandboxAttackError> {
-    let sandbox = range.fresh_sandbox(&[]).await?;
+/// Leaves a process in its own session and checks whether it keeps running.
+async fn daemon(arena: &SandboxArena<'_>, end: DaemonEnd) -> Result<AttackVerdict, SandboxAttackError> {
+    let sandbox = arena.fresh_sandbox(&[]).await?;
     let sign = format!("44.0{}", std::process::id());
     let leave = format!("(setsid sh -c 'trap \"\" TERM HUP; sleep {sign}; true' >/dev/null 2>&1 &)");
     let line = if end == DaemonEnd::Timeout { format!("{leave}; sleep 30") } else { leave };
     let timeout = if end == DaemonEnd::Timeout { Duration::from_millis(700) } else { LONG };
-    let running = range.run(&*sandbox, &line, timeout);
+    let running = arena.run(&*sandbox, &line, timeout);
     let seen = async {
         let until = Instant::now() + Duration::from_secs(5);
         while Instant::now() < until {
@@ -311,19 +314,19 @@ async fn daemon(range: &SandboxArena<'_>, end: DaemonEnd) -> Result<AttackVerdic
     if end == DaemonEnd::Stop {
         sandbox.stop().await?;
     } else {
-        require_control("the time was not over", output.exit.status == ExecStatus::TimedOut)?;
+        require_control("the command did not time out", output.exit.status == ExecStatus::TimedOut)?;
     }
     let after = is_still_running(&sign).await;
     sandbox.destroy().await?;
     require_control("the daemon was never seen", seen)?;
-    attack_verdict(after, "a process lives on")
+    attack_verdict(after, "a process is still running")
 }
 
 fn is_running(sign: &str) -> bool {
     command_lines().iter().any(|line| line.starts_with("sleep") && line.contains(sign))
 }
 
-/// Returns whether a process is still there after the second it may take to die.
+/// Returns whether a process is still running after the second it may take to die.
 pub(super) async fn is_still_running(sign: &str) -> bool {
     let until = Instant::now() + Duration::from_secs(1);
     while Instant::now() < until {
@@ -335,32 +338,32 @@ pub(super) async fn is_still_running(sign: &str) -> bool {
     true
 }
 
-async fn orphans(range: &SandboxArena<'_>) -> Result<AttackVerdict, SandboxAttackError> {
+async fn orphans(arena: &SandboxArena<'_>) -> Result<AttackVerdict, SandboxAttackError> {
     let count = "grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l";
-    let sandbox = range.fresh_sandbox(&[]).await?;
-    let made = range.run_text(&*sandbox, "\"$PROBE\" orphans 2000").await?;
-    let left = range.run_text(&*sandbox, &format!("sleep 0.2; {count}")).await?;
-    // A parent that does not look after its child shows that the dead are counted.
-    let own = range.run_text(&*sandbox, &format!("sh -c 'sleep 0 & exec sleep 2' & sleep 0.5; {count}")).await?;
+    let sandbox = arena.fresh_sandbox(&[]).await?;
+    let made = arena.run_text(&*sandbox, "\"$PROBE\" orphans 2000").await?;
+    let left = arena.run_text(&*sandbox, &format!("sleep 0.2; {count}")).await?;
+    // A parent that does not reap its child shows that zombies are counted.
+    let own = arena.run_text(&*sandbox, &format!("sh -c 'sleep 0 & exec sleep 2' & sleep 0.5; {count}")).await?;
     sandbox.destroy().await?;
-    require_control(&format!("no orphan was made: {made}"), made.trim() == "made 2000")?;
-    require_control(&format!("the dead are not counted: {own}"), own.trim().parse::<u32>().is_ok_and(|dead| dead > 0))?;
+    require_control(&format!("no orphan was created: {made}"), made.trim() == "made 2000")?;
+    require_control(&format!("zombies are not counted: {own}"), own.trim().parse::<u32>().is_ok_and(|dead| dead > 0))?;
     attack_verdict(left.trim() != "0", format!("{} are left", left.trim()))
 }
 
-/// Makes something on the host by which processes speak to one another, and looks for it inside.
+/// Creates an IPC object on the host, and looks for it inside.
 async fn ipc_objects(
-    range: &SandboxArena<'_>,
+    arena: &SandboxArena<'_>,
     make: &str,
     see: &str,
     remove: &str,
 ) -> Result<AttackVerdict, SandboxAttackError> {
-    let on_host = |words: String| async move { range.run_on_host(&format!("\"$PROBE\" {words}")).await };
+    let on_host = |words: String| async move { arena.run_on_host(&format!("\"$PROBE\" {words}")).await };
     let made = on_host(make.to_owned()).await?;
-    let told = range.run_inside(&[], &format!("\"$PROBE\" {see}")).await?;
+    let printed = arena.run_inside(&[], &format!("\"$PROBE\" {see}")).await?;
     let there = on_host(see.to_owned()).await?;
     let id = made.trim().strip_prefix("ok ").unwrap_or("-1").to_owned();
     on_host(remove.replace("ID", &id)).await?;
     require_control(&format!("it is not found on the host either: {there}"), there.starts_with("ok"))?;
-    attack_verdict(told.trim() != "ENOENT", told)
+    attack_verdict(printed.trim() != "ENOENT", printed)
 }

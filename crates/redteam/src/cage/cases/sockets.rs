@@ -1,7 +1,7 @@
-//! Kinds of sockets that reach other parts of the kernel, one case each.
+//! Attacks with socket families that reach other parts of the kernel, one case each.
 //!
-//! Most are asked for with a type that does not exist: the filter refuses the family all the same, and without it the
-//! kernel says so before it would load anything for such a socket.
+//! Most use a socket type that does not exist: the filter refuses the family anyway, and without it the kernel
+//! returns an error before it would load a module for such a socket.
 
 use ralph_sandbox::embedded::IsolationMechanism::{Capabilities, InnerUser, Seccomp};
 
@@ -12,7 +12,7 @@ const FILTER: PayloadControl = Without(&[Seccomp]);
 const FILTER_AND_CAPABILITIES: PayloadControl = Without(&[Seccomp, Capabilities, InnerUser]);
 
 const fn family(id: &'static str, words: &'static str, control: PayloadControl) -> SandboxAttack {
-    SandboxAttack::call(id, "a kind of socket that nobody inside needs", words, "EPERM", control)
+    SandboxAttack::call(id, "a socket family that no program inside needs", words, "EPERM", control)
 }
 
 pub(super) const CASES: &[SandboxAttack] = &[

@@ -1,20 +1,21 @@
-//! Single system calls that nobody in a cage has business with, one case each.
+//! Attacks with single system calls that no program in a cage needs, one case each.
 //!
-//! The arguments are such that the kernel would answer something else than the filter does: then the answer tells who
-//! gave it. Where it would refuse first in any case, the control runs with every capability.
+//! The arguments are chosen so that the kernel would return a different error than the filter: the error then shows
+//! which of the two refused. If the kernel would return the same error anyway, the control runs with every
+//! capability.
 
 use ralph_sandbox::embedded::IsolationMechanism::{Capabilities, InnerUser, NamespaceLimit, Seccomp};
 
 use super::super::case::PayloadControl::{self, Host, IfSupported, Without};
 use super::super::case::SandboxAttack;
 
-/// The filter alone makes the difference.
+/// Only the filter refuses the call.
 const FILTER: PayloadControl = Without(&[Seccomp]);
-/// The filter, and all that would refuse the same behind it.
+/// The filter refuses the call, and so would the mechanisms behind it.
 const FILTER_AND_CAPABILITIES: PayloadControl = Without(&[Seccomp, Capabilities, InnerUser]);
 
 const fn call(id: &'static str, words: &'static str, control: PayloadControl) -> SandboxAttack {
-    SandboxAttack::call(id, "a call that nobody inside needs", words, "EPERM", control)
+    SandboxAttack::call(id, "a system call that no program inside needs", words, "EPERM", control)
 }
 
 pub(super) const CASES: &[SandboxAttack] = &[
@@ -26,7 +27,13 @@ pub(super) const CASES: &[SandboxAttack] = &[
         "EPERM",
         FILTER,
     ),
-    SandboxAttack::call("KS-01.clone3", "the clone whose flags no filter sees", "call clone3 buf 0", "ENOSYS", FILTER),
+    SandboxAttack::call(
+        "KS-01.clone3",
+        "`clone3`, whose flags a filter cannot see",
+        "call clone3 buf 0",
+        "ENOSYS",
+        FILTER,
+    ),
     SandboxAttack::call(
         "KS-01.mix",
         "a user namespace hidden among harmless flags",
@@ -53,7 +60,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
     .without_walls(&[Seccomp, Capabilities, InnerUser]),
     SandboxAttack::call(
         "KS-02.net",
-        "the limit on networks, with every capability",
+        "the limit on network namespaces, with every capability",
         "call unshare 0x40000000",
         "ENOSPC",
         Without(&[NamespaceLimit]),
@@ -61,7 +68,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
     .without_walls(&[Seccomp, Capabilities, InnerUser]),
     SandboxAttack::call(
         "KS-02.pid",
-        "the limit on process namespaces, with every capability",
+        "the limit on PID namespaces, with every capability",
         "call unshare 0x20000000",
         "ENOSPC",
         Without(&[NamespaceLimit]),
@@ -81,26 +88,38 @@ pub(super) const CASES: &[SandboxAttack] = &[
         "EPERM",
         FILTER_AND_CAPABILITIES,
     ),
-    SandboxAttack::call("KS-03.uts", "a new host name", "call unshare 0x04000000", "EPERM", FILTER_AND_CAPABILITIES),
+    SandboxAttack::call(
+        "KS-03.uts",
+        "a new UTS namespace",
+        "call unshare 0x04000000",
+        "EPERM",
+        FILTER_AND_CAPABILITIES,
+    ),
     SandboxAttack::call(
         "KS-03.ipc",
-        "a new ipc namespace",
+        "a new IPC namespace",
         "call unshare 0x08000000",
         "EPERM",
         FILTER_AND_CAPABILITIES,
     ),
     SandboxAttack::call(
         "KS-03.pid",
-        "a new process namespace",
+        "a new PID namespace",
         "call unshare 0x20000000",
         "EPERM",
         FILTER_AND_CAPABILITIES,
     ),
-    SandboxAttack::call("KS-03.net", "a new network", "call unshare 0x40000000", "EPERM", FILTER_AND_CAPABILITIES),
+    SandboxAttack::call(
+        "KS-03.net",
+        "a new network namespace",
+        "call unshare 0x40000000",
+        "EPERM",
+        FILTER_AND_CAPABILITIES,
+    ),
     SandboxAttack::call("KS-03.time", "a new time namespace", "call unshare 0x80", "EPERM", FILTER_AND_CAPABILITIES),
     SandboxAttack::call(
         "KS-03.clone",
-        "a process in a new network",
+        "a process in a new network namespace",
         "call clone 0x40000011 0 0 0 0",
         "EPERM",
         FILTER_AND_CAPABILITIES,
@@ -124,12 +143,12 @@ pub(super) const CASES: &[SandboxAttack] = &[
     call("KS-04.fspick", "call fspick -100 s:/nowhere 0", FILTER_AND_CAPABILITIES),
     call("KS-04.mount_setattr", "call mount_setattr -1 s: 0x40000000 buf 32", FILTER),
     call("KS-04.chroot", "call chroot s:/nowhere", FILTER),
-    call("KS-05.setup", "call io_uring_setup 1 bad", IfSupported(&[Seccomp], "the host allows nobody to use io_uring")),
+    call("KS-05.setup", "call io_uring_setup 1 bad", IfSupported(&[Seccomp], "io_uring is disabled on the host")),
     call("KS-05.enter", "call io_uring_enter -1 0 0 0 0 0", FILTER),
     call(
         "KS-05.register",
         "call io_uring_register 1000 0 0 0",
-        IfSupported(&[Seccomp], "the host allows nobody to use io_uring"),
+        IfSupported(&[Seccomp], "io_uring is disabled on the host"),
     ),
     call("KS-06.bpf", "call bpf 0 buf 0x100000", FILTER),
     call("KS-06.perf", "call perf_event_open buf 0 0 -1 0x40000000", FILTER),
@@ -187,7 +206,13 @@ pub(super) const CASES: &[SandboxAttack] = &[
     call("KS-15.nfsservctl", "call nfsservctl 0 0 0", IfSupported(&[Seccomp], "the kernel refuses it first")),
     call("KS-15.personality", "call personality 0x0400000", FILTER),
     SandboxAttack::call("PR-10.TIOCSTI", "typing into the terminal", "call ioctl 0 0x5412 s:x", "EPERM", FILTER),
-    SandboxAttack::call("PR-10.high", "the same with a high bit set", "call ioctl 0 0x100005412 s:x", "EPERM", FILTER),
+    SandboxAttack::call(
+        "PR-10.high",
+        "typing into the terminal, with a high bit set",
+        "call ioctl 0 0x100005412 s:x",
+        "EPERM",
+        FILTER,
+    ),
     SandboxAttack::call("PR-10.TIOCLINUX", "pasting into the console", "call ioctl 0 0x541c buf", "EPERM", FILTER),
     SandboxAttack::call("PR-10.TIOCSETD", "another line discipline", "call ioctl 0 0x5423 buf", "EPERM", FILTER),
     SandboxAttack::call("PR-10.TIOCCONS", "taking the console's output", "call ioctl 0 0x541d 0", "EPERM", FILTER),
@@ -202,7 +227,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
     #[cfg(target_arch = "x86_64")]
     SandboxAttack::call(
         "KS-10.int80",
-        "calls by the 32-bit door",
+        "calls through the 32-bit entry",
         "old-call 20",
         "signal 31",
         IfSupported(&[Seccomp], "this kernel has no 32-bit calls"),

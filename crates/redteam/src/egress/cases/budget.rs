@@ -1,4 +1,4 @@
-//! Spending more than there is, by asking for everything at once.
+//! Attacks on the budget with many calls at once.
 
 use std::time::{Duration, Instant};
 
@@ -12,24 +12,24 @@ use super::super::policies::PolicyPreset::Strict;
 use super::super::recorder::granted_tokens;
 use crate::report::AttackVerdict;
 
-/// Calls at the same moment.
+/// The number of parallel calls.
 const CALLS: usize = 50;
-/// What one of them asks for. A token costs a micro-dollar, and the provider uses every one it is granted.
+/// The tokens that one call asks for. A token costs a micro-dollar, and the provider uses every one it is granted.
 const OUTPUT: u64 = 1_000;
-/// Room for a few of them.
+/// Enough for a few of the calls.
 const CAP: u64 = 5 * OUTPUT;
 
 pub(super) const CASES: &[EgressCase] = &[
-    EgressCase::custom("PC-29.parallel", "many calls at once, with room for a few", |ground| {
-        Box::pin(parallel(ground))
+    EgressCase::custom("PC-29.parallel", "many calls at once, with a budget for a few", |arena| {
+        Box::pin(parallel(arena))
     }),
-    EgressCase::custom("PC-29.spent", "a call after everything is spent", |ground| Box::pin(spent(ground))),
-    EgressCase::custom("PC-29.hung-up", "calls that hang up before they are charged", |ground| {
-        Box::pin(hung_up(ground))
+    EgressCase::custom("PC-29.spent", "a call after everything is spent", |arena| Box::pin(spent(arena))),
+    EgressCase::custom("PC-29.hung-up", "calls whose client hangs up before they are charged", |arena| {
+        Box::pin(hung_up(arena))
     }),
 ];
 
-/// A book with so many micro-dollars in it.
+/// Returns a ledger with this many micro-dollars.
 pub(super) fn ledger_with_cap(cap: u64) -> Ledger {
     Ledger::new(LedgerCaps { cost: Some(MicroUsd(cap)), tokens: None }, MicroUsd::ZERO, 0)
 }
@@ -48,60 +48,60 @@ fn parallel_calls(last: &str) -> Vec<String> {
     std::iter::once(format!("many:{CALLS}")).chain(call(last)).collect()
 }
 
-/// What the provider charges for all it heard.
+/// Returns what the provider charges for all the calls it received.
 fn bill(happened: &NetworkTrace) -> u64 {
-    happened.messages.iter().map(|heard| granted_tokens(&heard.text).unwrap_or(u64::from(u32::MAX)) + 10).sum()
+    happened.messages.iter().map(|message| granted_tokens(&message.text).unwrap_or(u64::from(u32::MAX)) + 10).sum()
 }
 
-async fn parallel(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+async fn parallel(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     let ledger = ledger_with_cap(CAP);
-    let cage = ground.new_cage(Strict, ledger.clone()).await?;
-    let (told, happened) = ground.run_attack(&cage, &parallel_calls("hear")).await?;
+    let cage = arena.new_cage(Strict, ledger.clone()).await?;
+    let (reply, happened) = arena.run_attack(&cage, &parallel_calls("hear")).await?;
     let _ = cage.sandbox.destroy().await;
-    let rich = ground.new_cage(Strict, ample_ledger()).await?;
-    let (there, all) = ground.run_attack(&rich, &parallel_calls("hear")).await?;
+    let rich = arena.new_cage(Strict, ample_ledger()).await?;
+    let (there, all) = arena.run_attack(&rich, &parallel_calls("hear")).await?;
     let _ = rich.sandbox.destroy().await;
     require_control(there, all.messages.len() == CALLS && bill(&all) > CAP)?;
     let (bill, settled, made) = (bill(&happened), ledger.settled().cost.0, happened.messages.len());
-    let refused = told.matches("HTTP/1.1 402").count();
+    let refused = reply.matches("HTTP/1.1 402").count();
     require_control(
-        format!("{made} calls were made and {refused} refused: {told}"),
+        format!("{made} calls were made and {refused} refused: {reply}"),
         made > 0 && made + refused == CALLS,
     )?;
     case_verdict(bill > CAP || settled > CAP, format!("billed {bill}, charged {settled} of {CAP}"))
 }
 
-async fn spent(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
-    let cage = ground.new_cage(Strict, ledger_with_cap(1)).await?;
-    let (told, happened) = ground.run_attack(&cage, &call("hear")).await?;
+async fn spent(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+    let cage = arena.new_cage(Strict, ledger_with_cap(1)).await?;
+    let (reply, happened) = arena.run_attack(&cage, &call("hear")).await?;
     let _ = cage.sandbox.destroy().await;
-    let (there, reached) = ground.run_attack(&*ground.shared_cage(Strict).await?, &call("hear")).await?;
+    let (there, reached) = arena.run_attack(&*arena.shared_cage(Strict).await?, &call("hear")).await?;
     require_control(there, !reached.messages.is_empty())?;
-    require_control(&told, told.contains("HTTP/1.1 402"))?;
+    require_control(&reply, reply.contains("HTTP/1.1 402"))?;
     case_verdict(!happened.is_empty(), happened.summary())
 }
 
-/// What the provider heard is charged, whoever still listens.
-async fn hung_up(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
-    let mut told = String::new();
-    // Long enough for a call to be made, and short enough for none to be answered; a busy machine takes longer.
+/// Checks that every call the provider received is charged, even if the client has hung up.
+async fn hung_up(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+    let mut reply = String::new();
+    // Long enough for a call to be made, and short enough that none is answered; a busy machine takes longer.
     for pause in ["pause:40", "pause:80", "pause:160", "pause:320", "pause:640"] {
         let ledger = ledger_with_cap(CAP);
-        let cage = ground.new_cage(Strict, ledger.clone()).await?;
-        let (said, mut happened) = ground.run_attack(&cage, &parallel_calls(pause)).await?;
+        let cage = arena.new_cage(Strict, ledger.clone()).await?;
+        let (output, mut happened) = arena.run_attack(&cage, &parallel_calls(pause)).await?;
         let until = Instant::now() + Duration::from_secs(10);
         while ledger.reserved().cost.0 > 0 && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        happened.messages.extend(ground.world.take_trace().messages);
+        happened.messages.extend(arena.network.take_trace().messages);
         let _ = cage.sandbox.destroy().await;
         if !happened.messages.is_empty() {
             let (bill, settled) = (bill(&happened), ledger.settled().cost.0);
             let bad = bill > CAP || settled > CAP || settled < bill;
             return case_verdict(bad, format!("billed {bill}, charged {settled} of {CAP}"));
         }
-        told = said;
+        reply = output;
     }
-    require_control(told, false)?;
+    require_control(reply, false)?;
     case_verdict(false, "")
 }

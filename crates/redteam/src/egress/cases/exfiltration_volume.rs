@@ -1,4 +1,4 @@
-//! Carrying away a lot by ways that are allowed: nobody can look into a tunnel, but its size can be noticed.
+//! Sends out large amounts by allowed connections: the proxy cannot inspect a tunnel, but it can measure its size.
 
 use ralph_core::event::Event;
 use ralph_engine::egress::EgressLease;
@@ -12,9 +12,9 @@ use crate::report::AttackVerdict;
 const LIMIT: u64 = 100_000;
 
 pub(super) const CASES: &[EgressCase] = &[
-    EgressCase::custom("PC-33.tunnel", "a lot through one tunnel", |ground| {
+    EgressCase::custom("PC-33.tunnel", "a lot of data through one tunnel", |arena| {
         Box::pin(alarm_is_raised(
-            ground,
+            arena,
             &[
                 "connect:allowed.test:443",
                 "tls:allowed.test",
@@ -24,9 +24,9 @@ pub(super) const CASES: &[EgressCase] = &[
             ],
         ))
     }),
-    EgressCase::custom("PC-33.pieces", "a lot in many small tunnels", |ground| {
+    EgressCase::custom("PC-33.pieces", "a lot of data in many small tunnels", |arena| {
         Box::pin(alarm_is_raised(
-            ground,
+            arena,
             &[
                 "many:30",
                 "connect:allowed.test:443",
@@ -37,9 +37,9 @@ pub(super) const CASES: &[EgressCase] = &[
             ],
         ))
     }),
-    EgressCase::custom("PC-33.named", "a lot by a connection that knows of no proxy", |ground| {
+    EgressCase::custom("PC-33.named", "a lot of data by a direct connection", |arena| {
         Box::pin(alarm_is_raised(
-            ground,
+            arena,
             &[
                 "name:allowed.test:443",
                 "tls:allowed.test",
@@ -49,9 +49,9 @@ pub(super) const CASES: &[EgressCase] = &[
             ],
         ))
     }),
-    EgressCase::custom("PC-33.request", "a lot in a request", |ground| {
+    EgressCase::custom("PC-33.request", "a lot of data in a request", |arena| {
         Box::pin(alarm_is_raised(
-            ground,
+            arena,
             &[
                 "door",
                 r"say:PUT http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\nContent-Length: 300000\r\n\r\n",
@@ -62,24 +62,27 @@ pub(super) const CASES: &[EgressCase] = &[
     }),
 ];
 
-/// Carries something away; returns what was heard outside, and how often an alarm was raised.
-async fn send_out(ground: &EgressArena, cage: &ArenaCage, words: &[&str]) -> Result<(usize, usize), AttackVerdict> {
-    let (_, happened) = ground.run_attack(cage, words).await?;
-    let told = cage.with_egress(EgressLease::take_report).unwrap_or_default();
+/// Sends data out; returns the number of messages received outside, and the number of alarms.
+async fn send_out(arena: &EgressArena, cage: &ArenaCage, words: &[&str]) -> Result<(usize, usize), AttackVerdict> {
+    let (_, happened) = arena.run_attack(cage, words).await?;
+    let report = cage.with_egress(EgressLease::take_report).unwrap_or_default();
     let alarm = |event: &&Event| matches!(event, Event::Log { text, .. } if text.contains("has sent out more than"));
-    Ok((happened.messages.len(), told.others.iter().filter(alarm).count()))
+    Ok((happened.messages.len(), report.others.iter().filter(alarm).count()))
 }
 
-/// It arrives in any case. Without a limit nobody notices, which is what the limit is for; with one it is told, once.
-async fn alarm_is_raised(ground: &EgressArena, words: &[&str]) -> Result<AttackVerdict, AttackVerdict> {
-    let careless = ground.new_cage_with_alarm(Strict, None).await?;
-    let (heard, alarms) = send_out(ground, &careless, words).await?;
+/// Checks that the data arrives in any case, that no alarm is raised without a limit, and exactly one with a limit.
+async fn alarm_is_raised(arena: &EgressArena, words: &[&str]) -> Result<AttackVerdict, AttackVerdict> {
+    let careless = arena.new_cage_with_alarm(Strict, None).await?;
+    let (arrived, alarms) = send_out(arena, &careless, words).await?;
     let _ = careless.sandbox.destroy().await;
-    require_control(format!("heard {heard}, alarms without a limit {alarms}"), heard > 0 && alarms == 0)?;
-    let cage = ground.new_cage_with_alarm(Strict, Some(LIMIT)).await?;
-    let (heard, alarms) = send_out(ground, &cage, words).await?;
-    let (_, again) = send_out(ground, &cage, words).await?;
+    require_control(
+        format!("{arrived} messages arrived, {alarms} alarms without a limit"),
+        arrived > 0 && alarms == 0,
+    )?;
+    let cage = arena.new_cage_with_alarm(Strict, Some(LIMIT)).await?;
+    let (arrived, alarms) = send_out(arena, &cage, words).await?;
+    let (_, again) = send_out(arena, &cage, words).await?;
     let _ = cage.sandbox.destroy().await;
-    require_control(format!("heard {heard} with a limit"), heard > 0)?;
+    require_control(format!("{arrived} messages arrived with a limit"), arrived > 0)?;
     case_verdict(alarms + again != 1, format!("{alarms} alarms, and {again} more the second time"))
 }

@@ -1,4 +1,4 @@
-//! One name written as another: whatever two programs may read differently must not be read at all.
+//! Attacks with unusual spellings of a host: what two programs could parse differently must be refused.
 
 use super::super::case::EgressCase;
 use super::super::case::EgressControl::{Other, Same};
@@ -10,8 +10,8 @@ const SOCKS: &[&str] =
     &["socks:evil.test:443", "tls:evil.test", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"];
 const ABSOLUTE: &[&str] = &["door", r"say:GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"];
 
-/// Each spelling of a host by `CONNECT`, by SOCKS and in an absolute address. Whoever reads it as the name or the
-/// address it hides dials something.
+/// Each spelling of a host by `CONNECT`, by SOCKS and in an absolute URL. A parser that takes it for the hidden name
+/// or address would dial something.
 macro_rules! spelt {
     ($($id:literal $name:literal $host:literal,)*) => {
         &[$(
@@ -19,20 +19,20 @@ macro_rules! spelt {
                 &[concat!("connect:", $host, ":443"), "tls:evil.test", "hear"], "HTTP/1.1 40", Other(Open, CONNECT)),
             EgressCase::blocked(concat!("NE-21.socks-", $id), concat!($name, ", by SOCKS"),
                 &[concat!("socks:", $host, ":443"), "tls:evil.test", "hear"], "socks 2", Other(Open, SOCKS)),
-            EgressCase::blocked(concat!("NE-21.absolute-", $id), concat!($name, ", in an absolute address"),
+            EgressCase::blocked(concat!("NE-21.absolute-", $id), concat!($name, ", in an absolute URL"),
                 &["door", concat!("say:GET http://", $host, r"/ HTTP/1.1\r\nHost: ", $host, r"\r\n\r\n"), "hear"],
                 "HTTP/1.1 40", Other(Open, ABSOLUTE)),
-            // Where every name is open, what is no name still leads nowhere.
-            EgressCase::blocked(concat!("NE-22.connect-", $id), concat!($name, ", where all is open"),
+            // Where every name is allowed, an invalid name still leads nowhere.
+            EgressCase::blocked(concat!("NE-22.connect-", $id), concat!($name, ", where every host is allowed"),
                 &[concat!("connect:", $host, ":443"), "tls:evil.test", "hear"], "HTTP/1.1 40", Other(Open, CONNECT))
                 .under(Open),
-            EgressCase::blocked(concat!("NE-22.socks-", $id), concat!($name, ", by SOCKS where all is open"),
+            EgressCase::blocked(concat!("NE-22.socks-", $id), concat!($name, ", by SOCKS where every host is allowed"),
                 &[concat!("socks:", $host, ":443"), "tls:evil.test", "hear"], "socks 2", Other(Open, SOCKS)).under(Open),
         )*]
     };
 }
 
-/// Each spelling of a name that is denied, where all others are open.
+/// Each spelling of a denied name, where all others are allowed.
 macro_rules! denied {
     ($($id:literal $name:literal $host:literal $sni:literal,)*) => {
         &[$(
@@ -42,7 +42,7 @@ macro_rules! denied {
             EgressCase::blocked(concat!("NE-23.socks-", $id), concat!($name, ", by SOCKS"),
                 &[concat!("socks:", $host, ":443"), concat!("tls:", $sni), r"say:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "hear"],
                 "socks 2", Same(Open)).under(Denying),
-            EgressCase::blocked(concat!("NE-23.absolute-", $id), concat!($name, ", in an absolute address"),
+            EgressCase::blocked(concat!("NE-23.absolute-", $id), concat!($name, ", in an absolute URL"),
                 &["door", concat!("say:GET http://", $host, r"/ HTTP/1.1\r\nHost: ", $host, r"\r\n\r\n"), "hear"],
                 "HTTP/1.1 403", Same(Open)).under(Denying),
         )*]
@@ -60,42 +60,42 @@ pub(super) const MISSPELT: &[EgressCase] = spelt![
     "slash" "a slash" "evil.test/.allowed.test",
     "backslash" "a backslash" r"evil.test\\.allowed.test",
     "tab" "a tab" r"evil.test\t.allowed.test",
-    "crlf" "a line break" r"evil.test\r\n.allowed.test",
+    "crlf" "a CRLF" r"evil.test\r\n.allowed.test",
     "space" "a space" "evil.test allowed.test",
     "comma" "two names" "evil.test,allowed.test",
     "underscore" "a character no host name has" "evil_x.test",
-    "wide" "letters of full width" r"\xef\xbd\x85vil.test",
-    "stop" "another full stop" r"evil\xe3\x80\x82test",
-    "puny" "what is punycode of nothing" "xn--.test-",
+    "wide" "full-width letters" r"\xef\xbd\x85vil.test",
+    "stop" "an ideographic full stop" r"evil\xe3\x80\x82test",
+    "puny" "invalid punycode" "xn--.test-",
     "empty" "an empty label" "evil..test",
     "long" "a label that is too long" "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.evil.test",
     "hex" "an address in hexadecimal" "0x7f.1",
     "hex-whole" "an address as one hexadecimal number" "0x7f000001",
     "octal" "an address in octal" "0177.0.0.1",
     "decimal" "an address as one number" "2130706433",
-    "short" "an address with parts left out" "127.1",
+    "short" "an address with omitted parts" "127.1",
     "zero" "the shortest address" "0",
-    "dotted" "an address with a dot at its end" "127.0.0.1.",
-    "mapped" "an address within another" "[::ffff:127.0.0.1]",
-    "mapped-hex" "the same in hexadecimal" "[::ffff:7f00:1]",
-    "compatible" "an address within another, as it was done once" "[::127.0.0.1]",
+    "dotted" "an address with a trailing dot" "127.0.0.1.",
+    "mapped" "an IPv4-mapped address" "[::ffff:127.0.0.1]",
+    "mapped-hex" "an IPv4-mapped address in hexadecimal" "[::ffff:7f00:1]",
+    "compatible" "an IPv4-compatible address" "[::127.0.0.1]",
     "zone" "an address with a zone" "[fe80::1%25eth0]",
     "bare" "an IPv6 address without brackets" "::1",
-    "half" "half a bracket" "[::1",
+    "half" "an unclosed bracket" "[::1",
 ];
 
 pub(super) const DENIED: &[EgressCase] = denied![
     "upper" "a denied name in capitals" "EVIL.TEST" "evil.test",
-    "dot" "a denied name with a dot at its end" "evil.test." "evil.test",
+    "dot" "a denied name with a trailing dot" "evil.test." "evil.test",
     "both" "both" "eViL.TeSt." "evil.test",
-    "below" "a name below a denied one" "a.b.canary.test" "a.b.canary.test",
-    "below-upper" "the same in capitals" "A.CANARY.TEST." "a.canary.test",
+    "below" "a subdomain of a denied name" "a.b.canary.test" "a.b.canary.test",
+    "below-upper" "a subdomain of a denied name in capitals" "A.CANARY.TEST." "a.canary.test",
 ];
 
 pub(super) const OTHERS: &[EgressCase] = &[
     EgressCase::blocked(
         "NE-21.injected",
-        "a second head inside the name",
+        "a second request head inside the name",
         &["door", r"say:CONNECT evil.test:443 HTTP/1.1\r\nHost: allowed.test:443\r\n\r\n", "hear"],
         "HTTP/1.1 400",
         Other(Open, CONNECT),
@@ -127,28 +127,28 @@ pub(super) const OTHERS: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "NE-21.scheme",
-        "an address with its scheme in a `CONNECT`",
+        "a URL with a scheme in a `CONNECT`",
         &["connect:https://evil.test:443", "hear"],
         "HTTP/1.1 40",
         Other(Open, CONNECT),
     ),
     EgressCase::blocked(
         "NE-21.three-slashes",
-        "an absolute address without a host",
+        "an absolute URL without a host",
         &["door", r"say:GET http:///evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"],
         "HTTP/1.1 40",
         Other(Open, ABSOLUTE),
     ),
     EgressCase::blocked(
         "NE-21.other-scheme",
-        "an absolute address of another scheme",
+        "an absolute URL with another scheme",
         &["door", r"say:GET ftp://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"],
         "HTTP/1.1 40",
         Other(Open, ABSOLUTE),
     ),
     EgressCase::blocked(
         "NE-21.options",
-        "an asterisk for a target",
+        "an asterisk as the target",
         &["door", r"say:OPTIONS * HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"],
         "HTTP/1.1 40",
         Other(Open, ABSOLUTE),

@@ -1,4 +1,4 @@
-//! The authority that a sandbox trusts, and the certificates that the way out must not believe.
+//! Attacks on the certificate authority that a sandbox trusts, and certificates that the proxy must not trust.
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -13,7 +13,7 @@ use super::credential_leaks::files;
 use crate::report::AttackVerdict;
 
 const BUNDLE: &str = "/exchange/ca-certificates.crt";
-/// Longer than what a library keeps among its own words.
+/// Longer than the marker that TLS libraries contain themselves.
 const KEY: &str = "PRIVATE KEY-----\n";
 
 const FINE: &[&str] = &[
@@ -23,15 +23,15 @@ const FINE: &[&str] = &[
     "hear",
 ];
 
-/// A host that cannot be believed, lent a credential of its own.
-macro_rules! unbelieved {
+/// A host with an untrusted certificate, to which a credential is granted.
+macro_rules! untrusted_host {
     ($($short:literal $name:literal $host:literal,)*) => {
         &[$(
             EgressCase::blocked(concat!("PC-25.", $short), concat!($name, ", by `CONNECT`"),
                 &[concat!("connect:", $host, ":443"), concat!("tls:", $host),
                     concat!(r"say:GET / HTTP/1.1\r\nHost: ", $host, r"\r\nAuthorization: Bearer {", $short, r"}\r\n\r\n"), "hear"],
                 "HTTP/1.1 502", Other(Strict, FINE)).silent(),
-            EgressCase::blocked(concat!("PC-25.", $short, "-named"), concat!($name, ", as if there were no proxy"),
+            EgressCase::blocked(concat!("PC-25.", $short, "-named"), concat!($name, ", by a direct connection"),
                 &[concat!("name:", $host, ":443"), concat!("tls:", $host),
                     concat!(r"say:GET / HTTP/1.1\r\nHost: ", $host, r"\r\nAuthorization: Bearer {", $short, r"}\r\n\r\n"), "hear"],
                 "HTTP/1.1 502", Other(Strict, FINE)).silent(),
@@ -39,77 +39,80 @@ macro_rules! unbelieved {
     };
 }
 
-pub(super) const UNTRUSTED: &[EgressCase] = unbelieved![
-    "expired" "a host whose certificate is over" "expired.test",
-    "stranger" "a host that nobody vouches for" "stranger.test",
-    "misnamed" "a host with another's certificate" "misnamed.test",
+pub(super) const UNTRUSTED: &[EgressCase] = untrusted_host![
+    "expired" "a host with an expired certificate" "expired.test",
+    "stranger" "a host with a certificate of an unknown authority" "stranger.test",
+    "misnamed" "a host with a certificate for another name" "misnamed.test",
 ];
 
 pub(super) const CASES: &[EgressCase] = &[
     EgressCase::custom("PC-23.unique", "another sandbox's authority", |g| Box::pin(unique(g))),
     EgressCase::custom("PC-23.key", "the key of the authority", |g| Box::pin(key(g))),
     EgressCase::custom("PC-23.host", "the authority among those the host trusts", |g| Box::pin(trusted_by_host(g))),
-    EgressCase::custom("PC-24.spliced", "a certificate for a host nobody has to look into", |g| Box::pin(spliced(g))),
+    EgressCase::custom("PC-24.spliced", "a certificate for a host that is not inspected", |g| Box::pin(spliced(g))),
     EgressCase::custom("PC-24.unlisted", "a certificate for an unlisted host", |g| Box::pin(unlisted(g))),
-    EgressCase::custom("PC-24.lifetime", "a certificate that outlives the run by far", |g| Box::pin(lifetime(g))),
+    EgressCase::custom("PC-24.lifetime", "a certificate that is valid long after the run", |g| Box::pin(lifetime(g))),
 ];
 
-/// Nobody believes the authority but the sandbox it was made for.
-async fn unique(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
-    let (cage, other) = (ground.shared_cage(Strict).await?, ground.new_cage(Strict, ample_ledger()).await?);
+/// Checks that only its own sandbox trusts an authority.
+async fn unique(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+    let (cage, other) = (arena.shared_cage(Strict).await?, arena.new_cage(Strict, ample_ledger()).await?);
     let bundle = other.sandbox.read(BUNDLE.as_ref(), 8 << 20).await.map_err(suite_error)?;
     let _ = other.sandbox.destroy().await;
     cage.sandbox.write("other.pem".as_ref(), &bundle, None).await.map_err(suite_error)?;
-    let own = ground.run_client(&cage, &["connect:api.test:443".to_owned(), format!("tls:api.test,{BUNDLE}")]).await?;
+    let own = arena.run_client(&cage, &["connect:api.test:443".to_owned(), format!("tls:api.test,{BUNDLE}")]).await?;
     require_control(&own, own.contains("done"))?;
-    let told = ground.run_client(&cage, &["connect:api.test:443", "tls:api.test,other.pem"]).await?;
-    case_verdict(!told.contains("failed at tls"), told)
+    let reply = arena.run_client(&cage, &["connect:api.test:443", "tls:api.test,other.pem"]).await?;
+    case_verdict(!reply.contains("failed at tls"), reply)
 }
 
-/// The key is in no file and no memory inside, and in no file of the host's.
-async fn key(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
-    let cage = ground.shared_cage(Strict).await?;
-    ground.run_client(&cage, FINE).await?;
+/// Checks that the key is in no file and no memory inside, and in no file on the host.
+async fn key(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+    let cage = arena.shared_cage(Strict).await?;
+    arena.run_client(&cage, FINE).await?;
     let search = [format!("search:{}", escape(&invert_bits(KEY.as_bytes())))];
-    let told = ground.run_client(&cage, &search).await?;
-    let written: Vec<_> = files(&ground.path().join("state"))
+    let reply = arena.run_client(&cage, &search).await?;
+    let written: Vec<_> = files(&arena.path().join("state"))
         .into_iter()
         .filter(|file| std::fs::read(file).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(KEY)))
         .collect();
     cage.sandbox.write("key.pem".as_ref(), KEY.as_bytes(), None).await.map_err(suite_error)?;
-    let there = ground.run_client(&cage, &search).await?;
-    let removed = ground.path().join("state");
+    let there = arena.run_client(&cage, &search).await?;
+    let removed = arena.path().join("state");
     let planted = files(&removed).into_iter().any(|file| file.file_name().is_some_and(|name| name == "key.pem"));
     let _ = cage.sandbox.write("key.pem".as_ref(), b"", None).await;
     require_control(&there, there.contains("FOUND /workspace/key.pem"))?;
     require_control("the host does not see the sandbox's files", planted)?;
-    case_verdict(told.contains("FOUND") || !written.is_empty(), format!("{told} {written:?}"))
+    case_verdict(reply.contains("FOUND") || !written.is_empty(), format!("{reply} {written:?}"))
 }
 
-/// The host trusts whom it trusted before.
-async fn trusted_by_host(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
-    let cage = ground.shared_cage(Strict).await?;
+/// Checks that the host's trusted certificates are unchanged.
+async fn trusted_by_host(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+    let cage = arena.shared_cage(Strict).await?;
     let bundle = cage.sandbox.read(BUNDLE.as_ref(), 8 << 20).await.map_err(suite_error)?;
     let all: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&bundle).filter_map(Result::ok).collect();
-    let own = all.last().cloned().ok_or_else(|| AttackVerdict::Invalid("there is no certificate inside".to_owned()))?;
+    let own = all
+        .last()
+        .cloned()
+        .ok_or_else(|| AttackVerdict::Invalid("there is no certificate in the bundle".to_owned()))?;
     let host = rustls_native_certs::load_native_certs().certs;
     require_control("the host's own certificates are not in the bundle", host.iter().all(|one| all.contains(one)))?;
     case_verdict(host.contains(&own), "the host trusts the sandbox's authority")
 }
 
-/// A host that is only allowed shows its own certificate.
-async fn spliced(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
-    let cage = ground.shared_cage(Strict).await?;
+/// Checks that a host that is only allowed shows its own certificate.
+async fn spliced(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+    let cage = arena.shared_cage(Strict).await?;
     let words = |host: &str| [format!("connect:{host}:443"), format!("tls:{host},{BUNDLE}")];
-    let own = ground.run_client(&cage, &words("api.test")).await?;
+    let own = arena.run_client(&cage, &words("api.test")).await?;
     require_control(&own, own.contains("certificate ") && own.contains("done"))?;
-    let told = ground.run_client(&cage, &words("allowed.test")).await?;
-    case_verdict(!told.contains("failed at tls"), told)
+    let reply = arena.run_client(&cage, &words("allowed.test")).await?;
+    case_verdict(!reply.contains("failed at tls"), reply)
 }
 
-/// No certificate is shown for a host that may not be reached, whatever way it is asked for.
-async fn unlisted(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
-    let cage = ground.shared_cage(Strict).await?;
+/// Checks that no certificate is shown for a host that may not be reached, by any kind of connection.
+async fn unlisted(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+    let cage = arena.shared_cage(Strict).await?;
     for words in [
         ["connect:evil.test:443", "tls:evil.test"],
         ["socks:evil.test:443", "tls:evil.test"],
@@ -117,24 +120,24 @@ async fn unlisted(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> 
         ["connect:api.test:443", "tls:git.test"],
         ["name:api.test:443", "tls:evil.test"],
     ] {
-        let told = ground.run_client(&cage, &words).await?;
-        if told.contains("certificate ") {
-            return case_verdict(true, format!("{words:?}: {told}"));
+        let reply = arena.run_client(&cage, &words).await?;
+        if reply.contains("certificate ") {
+            return case_verdict(true, format!("{words:?}: {reply}"));
         }
     }
-    let open = ground.shared_cage(Open).await?;
-    let told = ground.run_client(&open, &["connect:evil.test:443", "tls:evil.test"]).await?;
-    require_control(&told, told.contains("certificate "))?;
+    let open = arena.shared_cage(Open).await?;
+    let reply = arena.run_client(&open, &["connect:evil.test:443", "tls:evil.test"]).await?;
+    require_control(&reply, reply.contains("certificate "))?;
     case_verdict(false, "")
 }
 
-/// The authority is over soon after any run is.
-async fn lifetime(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
-    let cage = ground.shared_cage(Strict).await?;
+/// Checks that the authority expires soon after any run has ended.
+async fn lifetime(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+    let cage = arena.shared_cage(Strict).await?;
     let words =
         |days: u64| ["connect:api.test:443".to_owned(), format!("tls:api.test,{BUNDLE},{}", days * 24 * 60 * 60)];
-    let now = ground.run_client(&cage, &words(0)).await?;
+    let now = arena.run_client(&cage, &words(0)).await?;
     require_control(&now, now.contains("done"))?;
-    let later = ground.run_client(&cage, &words(60)).await?;
+    let later = arena.run_client(&cage, &words(60)).await?;
     case_verdict(!later.contains("failed at tls"), later)
 }

@@ -1,4 +1,4 @@
-//! The attacks by what they go for, each file a table.
+//! The attacks on the egress proxy by target, one table per file.
 
 mod budget;
 mod credential_leaks;

@@ -1,4 +1,4 @@
-//! A model's service has more to offer than answers, and dearer models: what a route lets through, and how much of it.
+//! Attacks on model routes: other endpoints of a provider, and more expensive models.
 
 use super::super::arena::{EgressArena, ample_ledger};
 use super::super::case::EgressControl::Other;
@@ -9,14 +9,14 @@ use super::super::recorder::granted_tokens;
 use super::budget::ledger_with_cap;
 use crate::report::AttackVerdict;
 
-/// A call that is fine.
+/// A call that is allowed.
 const FINE: &[&str] = &[
     "door",
     r#"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 91\r\n\r\n{"model":"canary-model","max_tokens":10,"messages":[{"role":"user","content":"hello you"}]}"#,
     "hear",
 ];
 
-/// A request to a route that no endpoint answers.
+/// A request to a route that no endpoint serves.
 macro_rules! refused {
     ($($id:literal $name:literal $line:literal $says:literal,)*) => {
         &[$(
@@ -30,24 +30,24 @@ macro_rules! refused {
 pub(super) const REFUSED: &[EgressCase] = refused![
     "PC-16.files" "removing files of the account" "DELETE /r/anthropic/v1/files/x" "HTTP/1.1 403",
     "PC-16.list" "listing files of the account" "GET /r/anthropic/v1/files" "HTTP/1.1 403",
-    "PC-16.organization" "asking about the organization" "GET /r/anthropic/v1/organizations/me" "HTTP/1.1 403",
-    "PC-16.keys" "making a key" "POST /r/anthropic/v1/organizations/api_keys" "HTTP/1.1 403",
-    "PC-16.batches" "a batch of calls nobody meters" "POST /r/anthropic/v1/messages/batches" "HTTP/1.1 403",
-    "PC-16.dots" "a path that climbs out" "POST /r/anthropic/v1/messages/../files" "HTTP/1.1 40",
-    "PC-16.escaped" "the same, escaped" "POST /r/anthropic/v1/messages/%2e%2e/files" "HTTP/1.1 40",
+    "PC-16.organization" "reading the organization" "GET /r/anthropic/v1/organizations/me" "HTTP/1.1 403",
+    "PC-16.keys" "creating a key" "POST /r/anthropic/v1/organizations/api_keys" "HTTP/1.1 403",
+    "PC-16.batches" "a batch of unmetered calls" "POST /r/anthropic/v1/messages/batches" "HTTP/1.1 403",
+    "PC-16.dots" "path traversal with `..`" "POST /r/anthropic/v1/messages/../files" "HTTP/1.1 40",
+    "PC-16.escaped" "path traversal with `..`, escaped" "POST /r/anthropic/v1/messages/%2e%2e/files" "HTTP/1.1 40",
     "PC-16.slashes" "a doubled slash" "POST /r/anthropic//v1/files" "HTTP/1.1 40",
     "PC-16.parameter" "a parameter in the path" "POST /r/anthropic/v1/messages;x=1" "HTTP/1.1 403",
-    "PC-16.end" "a slash at the end" "POST /r/anthropic/v1/messages/" "HTTP/1.1 403",
+    "PC-16.end" "a trailing slash" "POST /r/anthropic/v1/messages/" "HTTP/1.1 403",
     "PC-16.null" "an escaped NUL" "POST /r/anthropic/v1/messages%00" "HTTP/1.1 403",
     "PC-16.name" "a route's name with a slash in it" "GET /r/anthropic%2fv1/models" "HTTP/1.1 404",
-    "PC-16.method" "a method that changes" "PATCH /r/anthropic/v1/messages" "HTTP/1.1 403",
-    "PC-16.head" "a method nobody listed" "OPTIONS /r/anthropic/v1/messages" "HTTP/1.1 403",
+    "PC-16.method" "a method that modifies" "PATCH /r/anthropic/v1/messages" "HTTP/1.1 403",
+    "PC-16.head" "an unlisted method" "OPTIONS /r/anthropic/v1/messages" "HTTP/1.1 403",
 ];
 
 pub(super) const CASES: &[EgressCase] = &[
     EgressCase::blocked(
         "PC-16.around",
-        "the model's host around its route",
+        "the model's host without its route",
         &[
             "connect:model.test:443",
             "tls:model.test",
@@ -59,7 +59,7 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "PC-16.absolute",
-        "a route as an absolute address",
+        "a route as an absolute URL",
         &[
             "door",
             r"say:GET http://127.0.0.1:3128/r/anthropic/v1/models HTTP/1.1\r\nHost: 127.0.0.1:3128\r\nX-Api-Key: {model}\r\n\r\n",
@@ -70,7 +70,7 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "PC-16.tunnel",
-        "a tunnel to the door itself",
+        "a tunnel to the listener itself",
         &["connect:127.0.0.1:3128", "hear"],
         "HTTP/1.1 403",
         Other(Strict, FINE),
@@ -84,7 +84,7 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "PC-21.own",
-        "a route with a key of the caller's own",
+        "a route with the client's own key",
         &[
             "door",
             r"say:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: sk-ant-api03-mine\r\n\r\n",
@@ -95,7 +95,7 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "PC-31.model",
-        "a model that nobody allowed",
+        "a model that is not allowed",
         &[
             "door",
             r#"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 85\r\n\r\n{"model":"dear-model","max_tokens":10,"messages":[{"role":"user","content":"hello"}]}"#,
@@ -128,7 +128,7 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "PC-31.path",
-        "a call that is no text",
+        "a call that is not valid text",
         &[
             "door",
             r"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 4\r\n\r\n\xff\xfe\x00{",
@@ -137,11 +137,11 @@ pub(super) const CASES: &[EgressCase] = &[
         "HTTP/1.1 400",
         Other(Strict, FINE),
     ),
-    EgressCase::custom("PC-31.output", "an answer longer than there is money for", |ground| Box::pin(clamped(ground))),
+    EgressCase::custom("PC-31.output", "an answer that costs more than the budget", |arena| Box::pin(clamped(arena))),
 ];
 
-/// However much is asked for, what is passed on is what there is room for.
-async fn clamped(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+/// Checks that the forwarded token limit fits the budget, however much the client asks for.
+async fn clamped(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     let call = |most: &str| {
         let body = format!(
             r#"{{"model":"canary-model","max_tokens":{most},"messages":[{{"role":"user","content":"hello"}}]}}"#
@@ -152,18 +152,18 @@ async fn clamped(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
         );
         ["door".to_owned(), head, "hear".to_owned()]
     };
-    let asked = |happened: &NetworkTrace| happened.messages.first().and_then(|heard| granted_tokens(&heard.text));
+    let asked = |happened: &NetworkTrace| happened.messages.first().and_then(|message| granted_tokens(&message.text));
     let small = ledger_with_cap(2_000);
-    let cage = ground.new_cage(Strict, small).await?;
+    let cage = arena.new_cage(Strict, small).await?;
     let mut most = Vec::new();
-    for wish in ["100000", "1e9", "18446744073709551615", "-1"] {
-        let (_, happened) = ground.run_attack(&cage, &call(wish)).await?;
+    for requested in ["100000", "1e9", "18446744073709551615", "-1"] {
+        let (_, happened) = arena.run_attack(&cage, &call(requested)).await?;
         most.extend(asked(&happened));
     }
     let _ = cage.sandbox.destroy().await;
-    let open = ground.new_cage(Strict, ample_ledger()).await?;
-    let (told, happened) = ground.run_attack(&open, &call("100000")).await?;
+    let open = arena.new_cage(Strict, ample_ledger()).await?;
+    let (reply, happened) = arena.run_attack(&open, &call("100000")).await?;
     let _ = open.sandbox.destroy().await;
-    require_control(told, asked(&happened) == Some(100_000))?;
+    require_control(reply, asked(&happened) == Some(100_000))?;
     case_verdict(most.is_empty() || most.iter().any(|asked| *asked > 2_000), format!("passed on {most:?}"))
 }

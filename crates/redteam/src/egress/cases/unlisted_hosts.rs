@@ -1,11 +1,11 @@
-//! A name that the list does not have, by every way in; and an allowed name on a port or in a protocol it is not
-//! allowed on.
+//! Attacks on the allowlist: an unlisted name by every kind of connection, and an allowed name on a port or with a
+//! protocol that is not allowed.
 
 use super::super::case::EgressCase;
 use super::super::case::EgressControl::{Host, Other, Same};
 use super::super::policies::PolicyPreset::{Denying, Listing, Open, Strict};
 
-/// Words that reach a recorder under the strict rules: the door is there and works.
+/// Steps that reach a recorder under the strict policy: the listener exists and works.
 const ALLOWED: &[&str] =
     &["connect:allowed.test:443", "tls:allowed.test", r"say:GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "hear"];
 const PLAIN: &[&str] = &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n\r\n", "hear"];
@@ -22,27 +22,21 @@ const DATAGRAM: &[&str] = &["udp:{udp}", "say:hello", "hear"];
 
 pub(super) const CASES: &[EgressCase] = &[
     EgressCase::blocked("NE-02.connect", "an unlisted name by `CONNECT`", CONNECT, "HTTP/1.1 403", Same(Open)),
-    EgressCase::blocked(
-        "NE-02.absolute",
-        "an unlisted name in an absolute address",
-        ABSOLUTE,
-        "HTTP/1.1 403",
-        Same(Open),
-    ),
+    EgressCase::blocked("NE-02.absolute", "an unlisted name in an absolute URL", ABSOLUTE, "HTTP/1.1 403", Same(Open)),
     EgressCase::blocked("NE-02.socks", "an unlisted name by SOCKS", SOCKS, "socks 2", Same(Open)),
+    EgressCase::blocked("NE-02.named", "an unlisted name, by a direct connection", NAMED, "failed at name", Same(Open)),
     EgressCase::blocked(
-        "NE-02.named",
-        "an unlisted name, as if there were no proxy",
-        NAMED,
+        "NE-02.named-plain",
+        "an unlisted name by a direct connection without TLS",
+        NAMED_PLAIN,
         "failed at name",
         Same(Open),
     ),
-    EgressCase::blocked("NE-02.named-plain", "the same without TLS", NAMED_PLAIN, "failed at name", Same(Open)),
     EgressCase::blocked("NE-02.deny-connect", "a denied name by `CONNECT`", CONNECT, "HTTP/1.1 403", Same(Open))
         .under(Denying),
     EgressCase::blocked(
         "NE-02.deny-absolute",
-        "a denied name in an absolute address",
+        "a denied name in an absolute URL",
         ABSOLUTE,
         "HTTP/1.1 403",
         Same(Open),
@@ -51,7 +45,7 @@ pub(super) const CASES: &[EgressCase] = &[
     EgressCase::blocked("NE-02.deny-socks", "a denied name by SOCKS", SOCKS, "socks 2", Same(Open)).under(Denying),
     EgressCase::blocked(
         "NE-02.deny-named",
-        "a denied name, as if there were no proxy",
+        "a denied name, by a direct connection",
         NAMED,
         "failed at name",
         Same(Open),
@@ -59,7 +53,7 @@ pub(super) const CASES: &[EgressCase] = &[
     .under(Denying),
     EgressCase::blocked(
         "NE-02.https",
-        "an absolute address that is not plain HTTP",
+        "an absolute URL that is not plain HTTP",
         &["door", r"say:GET https://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"],
         "HTTP/1.1 400",
         Other(Open, ABSOLUTE),
@@ -73,14 +67,14 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "NE-02.route",
-        "a route that nobody made",
+        "a route that does not exist",
         &["door", r"say:GET /r/evil.test/v1/models HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"],
         "HTTP/1.1 404",
         Other(Open, ABSOLUTE),
     ),
     EgressCase::blocked(
         "NE-02.socks4",
-        "an unlisted name by the older SOCKS",
+        "an unlisted name by SOCKS 4",
         &["door", r"say:\x04\x01\x01\xbb\x00\x00\x00\x01x\x00evil.test\x00", "hear"],
         "neither HTTP nor SOCKS5",
         Other(Open, SOCKS),
@@ -120,29 +114,35 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "NE-01.tls",
-        "TLS straight to an address of the world",
+        "TLS directly to a public address",
         &["tcp:1.1.1.1:443", "tls:allowed.test", "hear"],
         "failed at tls",
         Host(HOST),
     ),
     EgressCase::blocked(
         "NE-01.plain",
-        "HTTP straight to an address of the world",
+        "HTTP directly to a public address",
         &["tcp:1.1.1.1:80", r"say:GET / HTTP/1.1\r\nHost: plain.test\r\n\r\n", "hear"],
         r"heard|failed at hear",
         Host(HOST),
     ),
-    EgressCase::blocked("NE-01.other", "another port of it", &["tcp:1.1.1.1:22", "hear"], "failed at tcp", Host(HOST)),
+    EgressCase::blocked(
+        "NE-01.other",
+        "another port of a public address",
+        &["tcp:1.1.1.1:22", "hear"],
+        "failed at tcp",
+        Host(HOST),
+    ),
     EgressCase::blocked(
         "NE-01.pool",
-        "an address that was given out for no name",
+        "a synthetic address that belongs to no name",
         &["tcp:198.18.77.77:443", "tls:allowed.test", "hear"],
         "failed at tls",
         Host(HOST),
     ),
     EgressCase::blocked(
         "NE-03.quic",
-        "a datagram to the world",
+        "a datagram to the internet",
         &["udp:1.1.1.1:443", "say:hello", "hear"],
         "failed at",
         Host(DATAGRAM),
@@ -156,35 +156,35 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "NE-14.tls",
-        "TLS straight to an address of the world over IPv6",
+        "TLS directly to a public IPv6 address",
         &["tcp:[2606:4700::1111]:443", "tls:allowed.test", "hear"],
         "failed at",
         Host(HOST),
     ),
     EgressCase::blocked(
         "NE-14.connect",
-        "the same by `CONNECT`",
+        "a public IPv6 address by `CONNECT`",
         &["connect:[2606:4700::1111]:443", "tls:-", r"say:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "hear"],
         "HTTP/1.1 403",
         Same(Open),
     ),
     EgressCase::blocked(
         "NE-14.socks",
-        "the same by SOCKS",
+        "a public IPv6 address by SOCKS",
         &["socksip:[2606:4700::1111]:443", "tls:-", r"say:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "hear"],
         "socks 2",
         Same(Open),
     ),
     EgressCase::blocked(
         "NE-18.smtp",
-        "an allowed name on the port of mail",
+        "an allowed name on the SMTP port",
         &["connect:allowed.test:25", "say:hello", "hear"],
         "HTTP/1.1 403",
         Same(Listing("allowed.test:25")),
     ),
     EgressCase::blocked(
         "NE-18.ssh",
-        "an allowed name on the port of SSH, by SOCKS",
+        "an allowed name on the SSH port, by SOCKS",
         &["socks:allowed.test:22", r"say:SSH-2.0-x\r\n", "hear"],
         "socks 2",
         Same(Listing("allowed.test:22")),
@@ -198,7 +198,7 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "NE-18.named",
-        "an allowed name on another port, as if there were no proxy",
+        "an allowed name on another port, by a direct connection",
         &["name:allowed.test:22", r"say:SSH-2.0-x\r\n", "hear"],
         "failed at name",
         Other(Strict, ALLOWED),
@@ -212,7 +212,7 @@ pub(super) const CASES: &[EgressCase] = &[
     ),
     EgressCase::blocked(
         "NE-18.wrapped",
-        "a port that is 443 once it is cut to 16 bits",
+        "a port that is 443 when truncated to 16 bits",
         &["connect:evil.test:65979", "hear"],
         "HTTP/1.1 403",
         Other(Open, CONNECT),
@@ -235,7 +235,7 @@ pub(super) const CASES: &[EgressCase] = &[
     .silent(),
     EgressCase::blocked(
         "NE-19.inside",
-        "SSH to a host whose requests are looked into",
+        "SSH to an inspected host",
         &["connect:api.test:443", r"say:SSH-2.0-x\r\n", "hear"],
         "heard|failed at hear",
         Other(Strict, ALLOWED),
@@ -250,7 +250,7 @@ pub(super) const CASES: &[EgressCase] = &[
     .silent(),
     EgressCase::blocked(
         "NE-19.absolute",
-        "plain HTTP to the port of TLS",
+        "plain HTTP to the TLS port",
         &["door", r"say:GET http://allowed.test:443/ HTTP/1.1\r\nHost: allowed.test:443\r\n\r\n", "hear"],
         "HTTP/1.1 403",
         Other(Strict, PLAIN),
@@ -265,14 +265,14 @@ pub(super) const CASES: &[EgressCase] = &[
     .silent(),
     EgressCase::blocked(
         "NE-19.sni-named",
-        "the same, as if there were no proxy",
+        "a direct connection to an allowed name, with TLS to another",
         &["name:allowed.test:443", "tls:evil.test", "hear"],
         "failed at tls",
         Other(Strict, ALLOWED),
     ),
     EgressCase::blocked(
         "NE-19.nameless",
-        "a tunnel to an allowed name, with TLS to nobody",
+        "a tunnel to an allowed name, with TLS without SNI",
         &["connect:allowed.test:443", "tls:-", "hear"],
         "failed at tls",
         Other(Strict, ALLOWED),

@@ -1,5 +1,5 @@
-//! The keeper of one program: starts it, collects whatever it leaves behind while it runs, tells how it ended, and ends
-//! it with its whole tree when asked to.
+//! Supervises one program: starts it, reaps orphaned processes while it runs, reports how it ended, and kills its whole
+//! process tree on request.
 
 use std::ffi::CString;
 use std::fs;
@@ -21,22 +21,22 @@ use super::super::launcher_protocol::{self, CommandMessage, ProgramRequest};
 use super::super::plan::CageLimits;
 use super::{memory_watch, sys};
 
-/// How long a tree that is being ended may resist before everything in the cage is.
+/// How long killing a process tree may take before everything in the cage is killed.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
-/// What an ending tree is given between two looks.
+/// The pause between two checks of a tree that is being killed.
 const TICK: Duration = Duration::from_millis(5);
 
-/// Up to here descriptors are looked for, in a cage that leaves them open on purpose.
+/// The end of the range of descriptors that stay open in a cage that leaks them on purpose.
 const LEAKED_FD_END: i32 = 64;
 
-/// Keeps one program. The process exists for nothing else and never returns.
+/// Supervises one program. The process has no other purpose and never returns.
 pub(super) fn main(request: OwnedFd, line: &OwnedFd, descriptors: Vec<OwnedFd>, limits: &CageLimits) -> ! {
-    let word = match supervise(request, line, descriptors, limits) {
-        Ok(word) => word,
+    let message = match supervise(request, line, descriptors, limits) {
+        Ok(message) => message,
         Err(error) => CommandMessage::NotStarted(error.raw_os_error().unwrap_or(libc::EIO)),
     };
-    // Nobody to tell it to: then nobody waits either.
-    let _ = launcher_protocol::send(line.as_fd(), &word.bytes(), &[]);
+    // If this fails, the supervisor is gone and does not wait for the message.
+    let _ = launcher_protocol::send(line.as_fd(), &message.bytes(), &[]);
     sys::exit(0)
 }
 
@@ -52,40 +52,40 @@ fn supervise(
     let (standard, terminal) = standard_fds(&start, descriptors)?;
     let program = sys::spawn(|| {
         let error = become_program(&start, &standard, line, terminal.as_ref(), limits);
-        let word = CommandMessage::NotStarted(error.raw_os_error().unwrap_or(libc::EIO));
-        // As above; and the keeper tells the end of this process, which nobody then waits for.
-        let _ = launcher_protocol::send(line.as_fd(), &word.bytes(), &[]);
+        let message = CommandMessage::NotStarted(error.raw_os_error().unwrap_or(libc::EIO));
+        // As above. The command supervisor will also report the end of this process, which the receiver then ignores.
+        let _ = launcher_protocol::send(line.as_fd(), &message.bytes(), &[]);
         126
     })?;
     drop((standard, terminal));
-    let (mut asked, mut told) = (false, None);
+    let (mut terminating, mut exited) = (false, None);
     loop {
         let mut fds = [PollFd::new(&signals, PollFlags::IN), PollFd::new(line, PollFlags::IN)];
         match poll(&mut fds, None) {
             Err(Errno::INTR) => continue,
             ready => ready?,
         };
-        let heard = !fds[1].revents().is_empty();
-        // Emptied before looking, so that a child that ends meanwhile wakes us again.
+        let has_message = !fds[1].revents().is_empty();
+        // Drained before reaping, so that a child that ends meanwhile wakes us again.
         let mut pending = [0; 1024];
         while rustix::io::read(&signals, &mut pending).is_ok_and(|read| read == pending.len()) {}
-        told = told.or(reap(program)?);
-        // What a command leaves running is none of our business, unless its time is over.
-        if let Some(word) = told
-            && (!asked || children().is_empty())
+        exited = exited.or(reap(program)?);
+        // Processes that a command leaves in the background may go on, unless it timed out.
+        if let Some(message) = exited
+            && (!terminating || children().is_empty())
         {
             if limits.watched_memory.is_some() && memory_watch::is_full(memory_watch::count_threads(), limits.processes)
             {
-                // What ended it may have been that it could start nothing more; and as above.
+                // It may have ended because it could start no more processes. A failed send is ignored as above.
                 let _ = launcher_protocol::send(line.as_fd(), &CommandMessage::ProcessTableFull.bytes(), &[]);
             }
-            return Ok(word);
+            return Ok(message);
         }
-        if heard {
+        if has_message {
             match receive_message(line) {
                 Some(CommandMessage::Terminate) => {
-                    asked = true;
-                    // It may have left its group, or ended: the next word is not as polite.
+                    terminating = true;
+                    // It may have left its group or ended; the next message kills the whole tree.
                     let _ = kill_process_group(program, Signal::TERM);
                 }
                 _ => return Ok(kill_tree(program)),
@@ -99,7 +99,7 @@ fn receive_message(line: &OwnedFd) -> Option<CommandMessage> {
     CommandMessage::parse(bytes.try_into().ok()?)
 }
 
-/// Collects whoever has ended, and tells if the program is among them.
+/// Reaps the children that have ended, and returns the exit of the program if it is among them.
 fn reap(program: Pid) -> io::Result<Option<CommandMessage>> {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -118,28 +118,28 @@ fn exit_message(status: WaitStatus) -> CommandMessage {
     }
 }
 
-/// Ends the program and everything that came from it: whoever loses its parent becomes a child of this process.
+/// Kills the program and all its descendants: an orphaned process becomes a child of this process.
 fn kill_tree(program: Pid) -> CommandMessage {
     let until = Instant::now() + KILL_TIMEOUT;
-    let mut word = CommandMessage::Killed(Signal::KILL.as_raw());
+    let mut message = CommandMessage::Killed(Signal::KILL.as_raw());
     while Instant::now() < until {
         let children = children();
         for child in &children {
-            // Those that ended in between are collected below.
+            // Those that have ended in between are reaped below.
             let _ = kill_process(*child, Signal::KILL);
         }
         loop {
             match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if pid == program => word = exit_message(status),
+                Ok(Some((pid, status))) if pid == program => message = exit_message(status),
                 Ok(Some(_)) | Err(Errno::INTR) => (),
-                Err(_) => return word,
+                Err(_) => return message,
                 Ok(None) => break,
             }
         }
         std::thread::sleep(if children.is_empty() { TICK } else { TICK / 5 });
     }
-    // It makes processes faster than they can be found one by one: nothing else in the cage is spared then. The silent
-    // end of the keepers tells the supervisors of all commands.
+    // It starts processes faster than they can be found one by one, so every process in the cage is killed. The
+    // supervisor notices by the closed channels of all command supervisors.
     sys::kill_all();
     sys::exit(1)
 }
@@ -150,7 +150,7 @@ fn children() -> Vec<Pid> {
     list.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect()
 }
 
-/// Returns what the program's three standard descriptors are to be, and the other side of its terminal.
+/// Returns the program's three standard descriptors, and the other side of its terminal.
 fn standard_fds(start: &ProgramRequest, descriptors: Vec<OwnedFd>) -> io::Result<([OwnedFd; 3], Option<OwnedFd>)> {
     if let Some((rows, columns)) = start.terminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
@@ -165,7 +165,7 @@ fn standard_fds(start: &ProgramRequest, descriptors: Vec<OwnedFd>) -> io::Result
     Ok(([input, next()?, next()?], None))
 }
 
-/// Becomes the program; returns only when that failed.
+/// Becomes the program; returns only if that failed.
 fn become_program(
     start: &ProgramRequest,
     standard: &[OwnedFd; 3],
@@ -179,8 +179,8 @@ fn become_program(
     }
 }
 
-/// Begins a session, with the terminal if there is one, and only then hands out the other side of it: a key that is
-/// pressed earlier would reach nobody.
+/// Starts a session, with the terminal if there is one, and only then sends the other side of it to the supervisor:
+/// input that arrives earlier would be lost.
 fn take_terminal([input, ..]: &[OwnedFd; 3], line: &OwnedFd, terminal: Option<&OwnedFd>) -> io::Result<()> {
     setsid()?;
     let Some(master) = terminal else { return Ok(()) };
@@ -190,7 +190,7 @@ fn take_terminal([input, ..]: &[OwnedFd; 3], line: &OwnedFd, terminal: Option<&O
 
 fn prepare_process(start: &ProgramRequest, standard: &[OwnedFd; 3], limits: &CageLimits) -> io::Result<()> {
     let [input, output, errors] = standard;
-    // The three may lie in one another's places: they are copied above them first.
+    // The three may occupy each other's numbers, so they are first copied to higher ones.
     let high = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 10);
     for (fd, at) in [(high(input)?, 0), (high(output)?, 1), (high(errors)?, 2)] {
         sys::install_fd(fd.as_fd(), at)?;
@@ -213,7 +213,7 @@ fn prepare_process(start: &ProgramRequest, standard: &[OwnedFd; 3], limits: &Cag
     }
 }
 
-/// Finds the program where its own `PATH` says, and becomes it.
+/// Finds the program on its own `PATH`, and becomes it.
 fn exec_program(start: &ProgramRequest) -> io::Error {
     let missing = || io::Error::from_raw_os_error(libc::ENOENT);
     let Some(name) = start.argv.first().filter(|name| !name.is_empty()) else { return missing() };
@@ -232,7 +232,7 @@ fn exec_program(start: &ProgramRequest) -> io::Error {
         let Ok(program) = CString::new(candidate) else { return io::Error::from_raw_os_error(libc::EINVAL) };
         let error = sys::execve(&program, &argv, &env);
         match error.raw_os_error() {
-            // Like a shell: look on, but remember that something of this name was there.
+            // Like a shell: continue the search, but remember that a file of this name exists.
             Some(libc::ENOENT | libc::ENOTDIR) => (),
             Some(libc::EACCES) => answer = error,
             _ => return error,

@@ -1,6 +1,6 @@
-//! The walls around everything that runs in a cage: the inner user namespace, no capabilities, Landlock, seccomp.
+//! Confines everything that runs in a cage: the inner user namespace, no capabilities, Landlock, seccomp.
 //!
-//! They are put around process 1 once, and whatever it starts is born inside them.
+//! The restrictions are applied to process 1 once, and every process it starts inherits them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,8 @@ use crate::isolation_mechanism::IsolationMechanism;
 /// Leaves the namespace that owns the mounts for one that owns nothing.
 pub(super) fn enter_inner_user(ids: &IdMapping, wanted: bool, capabilities: bool) -> Result<(), StepError> {
     if ids.agent_differs() {
-        // Only a cage that lacks one of these walls needs them any longer: the inner namespace brings its own.
+        // Only a cage without one of these two mechanisms still needs the capabilities: the inner namespace brings its
+        // own.
         if !wanted || !capabilities {
             rustix::thread::set_keep_capabilities(true).at_step("keep capabilities")?;
         }
@@ -36,7 +37,7 @@ pub(super) fn enter_inner_user(ids: &IdMapping, wanted: bool, capabilities: bool
         return Ok(());
     }
     sys::unshare_user().at_step("make the inner user namespace")?;
-    // Changing who one is hides one's own `/proc` entry from oneself.
+    // Changing the user makes a process's own `/proc` entry inaccessible to it.
     set_dumpable_behavior(DumpableBehavior::Dumpable).at_step("write the inner uid_map")?;
     let map = format!("{AGENT_ID} {} 1\n", ids.agent_outer_id());
     fs::write("/proc/self/setgroups", "deny").at_step("write the inner setgroups")?;
@@ -44,14 +45,14 @@ pub(super) fn enter_inner_user(ids: &IdMapping, wanted: bool, capabilities: bool
     fs::write("/proc/self/gid_map", &map).at_step("write the inner gid_map")
 }
 
-/// Gives up all capabilities, for this process and all after it, and makes sure that they are gone.
+/// Drops all capabilities, for this process and all its descendants, and verifies that they are gone.
 pub(super) fn drop_capabilities(wanted: bool) -> Result<(), StepError> {
     if !wanted {
         return keep_capabilities().at_step("keep capabilities");
     }
     let step = "drop capabilities";
     let held = capabilities(None).at_step(step)?;
-    // Becoming the agent has put them aside; they are needed once more, to be locked away.
+    // Becoming the agent has cleared the effective set; it is needed once more to lock the capabilities.
     set_capabilities(None, CapabilitySets { effective: held.permitted, ..held }).at_step(step)?;
     let bits = CapabilitiesSecureBits::NO_ROOT
         | CapabilitiesSecureBits::NO_ROOT_LOCKED
@@ -60,7 +61,7 @@ pub(super) fn drop_capabilities(wanted: bool) -> Result<(), StepError> {
         | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
-    rustix::thread::set_capabilities_secure_bits(bits).at_step("lock capabilities away")?;
+    rustix::thread::set_capabilities_secure_bits(bits).at_step("lock the capabilities")?;
     sys::drop_bounding_set().at_step(step)?;
     rustix::thread::clear_ambient_capability_set().at_step(step)?;
     let none = CapabilitySet::empty();
@@ -74,52 +75,51 @@ pub(super) fn drop_capabilities(wanted: bool) -> Result<(), StepError> {
     {
         Ok(())
     } else {
-        Err(step_error(step, "some are left"))
+        Err(step_error(step, "some capabilities are left"))
     }
 }
 
-/// What a cage without this wall is: every program in it has all the capabilities process 1 was born with.
+/// Keeps the capabilities, for a cage without this mechanism: every program has all capabilities that process 1 started
+/// with.
 fn keep_capabilities() -> rustix::io::Result<()> {
     let all = capabilities(None)?.permitted;
     set_capabilities(None, CapabilitySets { effective: all, permitted: all, inheritable: all })?;
     all.iter().try_for_each(|one| rustix::thread::configure_capability_in_ambient_set(one, true))
 }
 
-/// Stands behind Landlock and the filter on system calls; returns the version of Landlock, 0 when the kernel has none.
+/// Applies Landlock and the seccomp filters; returns the version of Landlock, 0 if the kernel has none.
 pub(super) fn apply(plan: &CagePlan, filters: &[BpfProgram]) -> Result<u8, StepError> {
     rustix::thread::set_no_new_privs(true).at_step("give up new privileges")?;
-    let has = |wall: IsolationMechanism| !plan.without.contains(&wall);
+    let has = |mechanism: IsolationMechanism| !plan.without.contains(&mechanism);
     disable_core_dumps().at_step("limit core dumps")?;
     if let Some(most) = plan.limits.processors {
-        limit_processors(most).at_step("use fewer processors")?;
+        limit_processors(most).at_step("limit the processors")?;
     }
     let version = if has(IsolationMechanism::Landlock) { sys::landlock_version() } else { 0 };
     if version > 0 {
-        restrict_files(plan, version).map_err(io::Error::other).at_step("stand behind Landlock")?;
+        restrict_files(plan, version).map_err(io::Error::other).at_step("apply Landlock")?;
     }
     if has(IsolationMechanism::Seccomp) {
         let fixed = plan.limits.processors.map(|_| affinity_filter().map_err(io::Error::other));
         let fixed = fixed.transpose().at_step("write the filters on system calls")?;
         for filter in filters.iter().chain(&fixed) {
-            seccompiler::apply_filter(filter)
-                .map_err(io::Error::other)
-                .at_step("stand behind the filter on system calls")?;
+            seccompiler::apply_filter(filter).map_err(io::Error::other).at_step("apply the filters on system calls")?;
         }
     }
     Ok(version)
 }
 
-/// Keeps crashes away from the host: most hosts give every core dump to a program of theirs that runs as root, and a
-/// limit of 0 does not stop that. A limit of 1 does, and the filter sees to it that nobody goes below.
+/// Keeps core dumps away from the host: most hosts pipe every core dump to a program that runs as root, and a limit
+/// of 0 does not stop that. A limit of 1 does, and the seccomp filter prevents a lower one.
 fn disable_core_dumps() -> rustix::io::Result<()> {
     match getrlimit(Resource::Core).maximum {
-        // Lower than that already, and what is lower cannot be raised.
+        // Already lower than that, and a hard limit cannot be raised.
         Some(0) => Ok(()),
         _ => setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) }),
     }
 }
 
-/// Stays on a part of the processors; whatever is started later does too.
+/// Restricts this process and its descendants to a part of the processors.
 fn limit_processors(most: u32) -> io::Result<()> {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     let mut set: CpuSet = sched_getaffinity(None)?;
@@ -130,7 +130,7 @@ fn limit_processors(most: u32) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Restricts files as far as this kernel can, and takes a smaller restriction than the kernel offers as a failure.
+/// Restricts files as far as this kernel can; a weaker restriction than the kernel offers is a failure.
 fn restrict_files(plan: &CagePlan, version: u8) -> Result<(), landlock::RulesetError> {
     let abi = match version {
         1 => ABI::V1,
@@ -152,14 +152,14 @@ fn restrict_files(plan: &CagePlan, version: u8) -> Result<(), landlock::RulesetE
     }
     let mut set = set.create()?;
     let mut allow = |path: &str, rights: BitFlags<AccessFs>| -> Result<(), landlock::RulesetError> {
-        // What is not there needs no rule.
+        // A missing path needs no rule.
         let Ok(fd) = PathFd::new(path) else { return Ok(()) };
         let file = !fs::metadata(path).is_ok_and(|found| found.is_dir());
         let rights = if file { rights & AccessFs::from_file(abi) } else { rights };
         (&mut set).add_rule(PathBeneath::new(fd, rights)).map(drop)
     };
     match plan.base {
-        // The names of what lies in the root may be seen; nothing below it follows from that.
+        // The names in the root directory are visible; this allows nothing below it.
         RootBase::Empty => allow("/", AccessFs::ReadDir.into())?,
         RootBase::Image { .. } => allow("/", own)?,
     }
@@ -167,7 +167,7 @@ fn restrict_files(plan: &CagePlan, version: u8) -> Result<(), landlock::RulesetE
     for path in system {
         allow(path, look)?;
     }
-    // A rule holds for what is mounted below its place too: what lies there needs none of its own.
+    // A rule also applies to mounts below its path, so they need no rule of their own.
     let covered = |target: &str| system.iter().any(|path| Path::new(target).starts_with(path));
     for bind in plan.binds.iter().filter(|bind| !bind.device && !covered(&bind.target)) {
         allow(&bind.target, look)?;
@@ -184,8 +184,8 @@ fn restrict_files(plan: &CagePlan, version: u8) -> Result<(), landlock::RulesetE
     Ok(())
 }
 
-/// The filters on system calls: what does not exist, then what is refused, in one program since each costs its own
-/// compilation; and what is answered without being done.
+/// Returns the seccomp filters: one program for calls that seem missing and calls that are refused, since each program
+/// costs its own compilation, and one for calls that succeed without an effect.
 pub(super) fn seccomp_filters() -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let refused = SeccompFilter::new(
@@ -195,19 +195,19 @@ pub(super) fn seccomp_filters() -> Result<Vec<BpfProgram>, seccompiler::BackendE
         arch,
     )?;
     let refused: BpfProgram = refused.try_into()?;
-    // Many programs turn their core dumps off, and are told that they have: what they want is so already.
+    // Many programs turn off core dumps. The filter reports success without doing it, because they are off already.
     let kept = SeccompFilter::new(core_limit_rules()?, SeccompAction::Allow, SeccompAction::Errno(0), arch)?;
     Ok(vec![missing_syscalls_filter().into_iter().chain(refused).collect(), kept.try_into()?])
 }
 
-/// Who was given a part of the processors cannot choose another.
+/// Returns the filter that keeps processes from choosing other processors than they were given.
 fn affinity_filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let rules = BTreeMap::from([(libc::SYS_sched_setaffinity, Vec::new())]);
     SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.unsigned_abs()), arch)?.try_into()
 }
 
-/// The ways to change the limit on core dumps.
+/// Returns the rules for the calls that change the limit on core dumps.
 fn core_limit_rules() -> Result<SeccompRules, seccompiler::BackendError> {
     let core = u64::from(libc::RLIMIT_CORE);
     let given = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
@@ -219,10 +219,11 @@ fn core_limit_rules() -> Result<SeccompRules, seccompiler::BackendError> {
     Ok(rules)
 }
 
-/// Answers as if a call did not exist, and goes on to the next part of the program otherwise.
+/// Returns the part of the filter that answers as if a call did not exist; for other calls the next part decides.
 ///
-/// `clone3` hides its flags in memory, where no filter can look; libraries fall back to `clone`. Calls of the x32 kind
-/// have other numbers for the same deeds. What calls in another machine's way is none of this part's: the next ends it.
+/// `clone3` keeps its flags in memory, where no filter can read them; libraries fall back to `clone`. x32 calls have
+/// other numbers for the same operations. Calls of another architecture are left to the next part, which kills the
+/// process.
 fn missing_syscalls_filter() -> BpfProgram {
     const LOAD: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;
@@ -232,7 +233,7 @@ fn missing_syscalls_filter() -> BpfProgram {
     const NUMBER: u32 = 0;
     const MACHINE: u32 = 4;
     const OURS: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
-    // No call of other machines has a number that large.
+    // No call of another architecture has a number that large.
     const X32: u32 = 0x4000_0000;
     let clone3 = u32::try_from(libc::SYS_clone3).unwrap_or(u32::MAX);
     vec![
@@ -247,7 +248,7 @@ fn missing_syscalls_filter() -> BpfProgram {
 
 type SeccompRules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Returns what is refused; an empty list of rules means always.
+/// Returns the refused calls; an empty list of rules means always.
 fn refused_syscalls() -> Result<SeccompRules, seccompiler::BackendError> {
     let mut rules: SeccompRules = ALWAYS_REFUSED.iter().map(|call| (*call, Vec::new())).collect();
     #[cfg(target_arch = "x86_64")]
@@ -256,19 +257,19 @@ fn refused_syscalls() -> Result<SeccompRules, seccompiler::BackendError> {
     let any_namespace = any_namespace.collect::<Result<Vec<_>, _>>()?;
     rules.insert(libc::SYS_unshare, any_namespace.clone());
     rules.insert(libc::SYS_clone, any_namespace);
-    // Only the low half of the command counts for the kernel, and so it does here.
+    // The kernel uses only the low half of the command, so only that is compared.
     let terminal = [libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCSETD, libc::TIOCCONS];
     let terminal = terminal.iter().map(|command| rule(&[(1, SeccompCmpOp::Eq, *command & 0xffff_ffff)]));
     rules.insert(libc::SYS_ioctl, terminal.collect::<Result<_, _>>()?);
     rules.insert(libc::SYS_socket, socket_rules()?);
-    // Two at once are sockets too.
+    // A socket pair must not get around the rules for sockets.
     rules.insert(libc::SYS_socketpair, vec![rule(&[(0, SeccompCmpOp::Ne, u64::from(libc::AF_UNIX.unsigned_abs()))])?]);
     let plain = [0, 8, 0xffff_ffff].map(|kind| (0, SeccompCmpOp::Ne, kind));
     rules.insert(libc::SYS_personality, vec![rule(&plain)?]);
     Ok(rules)
 }
 
-/// Sockets of a cage speak IP or to one another; they ask the kernel for routes and nothing else.
+/// Returns the rules for sockets: only IP, Unix sockets, and netlink for routes are allowed.
 fn socket_rules() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     const KIND: u64 = 0xf;
     let number = |number: i32| u64::from(number.unsigned_abs());
@@ -278,7 +279,7 @@ fn socket_rules() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
         rule(&[unix, inet, inet6, netlink].map(|family| (0, SeccompCmpOp::Ne, family)))?,
         rule(&[(0, SeccompCmpOp::Eq, netlink), (2, SeccompCmpOp::Ne, number(libc::NETLINK_ROUTE))])?,
     ];
-    // Streams, datagrams and pings: other protocols are whole parts of the kernel that one call would load.
+    // Streams, datagrams and pings: for other protocols one call would load whole kernel modules.
     let plain =
         [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6, libc::IPPROTO_MPTCP];
     for family in [inet, inet6] {
@@ -298,7 +299,7 @@ fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, seccompil
     SeccompRule::new(conditions.collect::<Result<_, _>>()?)
 }
 
-/// An old way to get whole packets.
+/// An obsolete socket type that receives whole packets.
 const SOCK_PACKET: i32 = 10;
 
 const NAMESPACE_FLAGS: [u64; 8] = [
@@ -309,11 +310,11 @@ const NAMESPACE_FLAGS: [u64; 8] = [
     libc::CLONE_NEWIPC as u64,
     libc::CLONE_NEWUTS as u64,
     libc::CLONE_NEWCGROUP as u64,
-    // Time has no constant of its own in the library.
+    // The libc crate has no constant for time namespaces.
     0x80,
 ];
 
-/// Calls that no program of a cage has business with.
+/// Calls that no program in a cage needs.
 const ALWAYS_REFUSED: [i64; 60] = [
     // Mounts and roots.
     libc::SYS_mount,
@@ -329,7 +330,7 @@ const ALWAYS_REFUSED: [i64; 60] = [
     libc::SYS_fspick,
     libc::SYS_mount_setattr,
     libc::SYS_setns,
-    // The kernel's own machinery.
+    // Kernel internals and administration.
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
@@ -355,11 +356,11 @@ const ALWAYS_REFUSED: [i64; 60] = [
     libc::SYS_sethostname,
     libc::SYS_setdomainname,
     libc::SYS_nfsservctl,
-    // Keys, which are not of any namespace.
+    // Keys, which belong to no namespace.
     libc::SYS_keyctl,
     libc::SYS_add_key,
     libc::SYS_request_key,
-    // Files by handle, past every path rule.
+    // Files by handle, which bypass every path rule.
     libc::SYS_open_by_handle_at,
     libc::SYS_name_to_handle_at,
     // The clock.
@@ -367,7 +368,7 @@ const ALWAYS_REFUSED: [i64; 60] = [
     libc::SYS_clock_settime,
     libc::SYS_clock_adjtime,
     libc::SYS_adjtimex,
-    // Other processes' insides, beyond what a debugger needs.
+    // Internals of other processes, beyond what a debugger needs.
     libc::SYS_kcmp,
     libc::SYS_pidfd_getfd,
     PROCESS_MADVISE,
@@ -377,14 +378,14 @@ const ALWAYS_REFUSED: [i64; 60] = [
     libc::SYS_mbind,
     libc::SYS_set_mempolicy,
     SET_MEMPOLICY_HOME_NODE,
-    // Seen by whoever sets a clock or shows itself elsewhere: of no use in a cage.
+    // Not needed in a cage.
     libc::SYS_ioprio_set,
     libc::SYS_memfd_secret,
     LSM_SET_SELF_ATTR,
     FILE_SETATTR,
 ];
 
-// Numbers the library does not name on every system; they are the same on all.
+// Numbers that the libc crate does not define on every system; they are the same on all.
 const KEXEC_FILE_LOAD: i64 = if cfg!(target_arch = "x86_64") { 320 } else { 294 };
 const QUOTACTL_FD: i64 = 443;
 const PROCESS_MADVISE: i64 = 440;
@@ -398,13 +399,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_filters_can_be_written() {
+    fn filters_compile_within_the_kernel_limit() {
         let filter = seccomp_filters().expect("filters").swap_remove(0);
-        // The kernel takes programs of at most 4096 steps.
+        // The kernel accepts programs of at most 4096 steps.
         assert!(filter.len() > 100 && filter.len() < 4096, "{}", filter.len());
     }
 
-    /// Follows a program by hand, as the kernel does.
+    /// Interprets a filter program as the kernel does.
     fn answer(program: &[sock_filter], machine: u32, call: u32) -> Option<u32> {
         let (mut at, mut held) = (0, 0);
         loop {
@@ -436,7 +437,7 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn what_the_filter_answers() {
+    fn filter_allows_refuses_and_kills_as_intended() {
         const HERE: u32 = 0xc000_003e;
         const I386: u32 = 0x4000_0003;
         const KILL: u32 = 0x8000_0000;

@@ -1,5 +1,5 @@
-//! Counts a folder as the master of everybody in the cage: an ordinary user cannot look into a folder that its own agent
-//! has locked, but one that is root in a namespace of its own can, without changing anything in it.
+//! Measures a folder as root of its own user namespace: an ordinary user cannot read a folder that the agent has
+//! locked, but root of a namespace can, without changing anything in it.
 
 use std::fs;
 use std::io;
@@ -10,10 +10,10 @@ use rustix::process::{Signal, getgid, getuid, set_parent_process_death_signal};
 use super::super::disk_usage::{self, DiskUsage};
 use super::sys;
 
-/// The name the counter is started under.
+/// The name under which the counter is started.
 pub(in super::super) const COUNTER_NAME: &str = "ralph-count";
 
-/// Counts the folder it was given as its input, up to the bytes its only argument tells, and prints what it found.
+/// Counts the folder on its standard input, up to the bytes in its only argument, and prints the result.
 pub(in super::super) fn main() -> ExitCode {
     let Ok(usage) = measure_as_root() else { return ExitCode::from(125) };
     match serde_json::to_writer(io::stdout(), &usage) {
@@ -26,7 +26,7 @@ fn measure_as_root() -> io::Result<DiskUsage> {
     let most = std::env::args().nth(1).and_then(|word| word.parse().ok());
     let most = most.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let top = sys::take_inherited_fd(0)?;
-    // Nobody waits for the answer to a question of the dead.
+    // If the parent dies, nobody reads the result.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
     sys::unshare_user()?;

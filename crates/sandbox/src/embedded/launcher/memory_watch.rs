@@ -1,8 +1,9 @@
-//! What the cage takes of the host's memory and processes, counted by process 1 where no control group does it.
+//! Counts the memory and the processes of the cage in process 1, and enforces their limits, where no control group
+//! does.
 //!
-//! What is counted is what only the cage can give back: memory of processes, files in memory, and those that have no
-//! name. A program can hide some of it from any count (in a message nobody has received yet), so the host's own reserve
-//! is looked at too: when that runs out, what runs in a cage ends first.
+//! It counts what only the cage can release: memory of processes, files in memory, and unnamed ones. A program can
+//! hide some of it from any count (in a message that is not received yet), so the host's free memory is checked too:
+//! when that runs out, the processes of the cage are killed first.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,10 +18,10 @@ use super::super::launcher_protocol::{self, LauncherMessage};
 use super::super::plan::CagePlan;
 use super::sys;
 
-/// How often to look; a cage in which looking takes long is looked at less often.
+/// How often to check; a cage in which a check takes long is checked less often.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 const CHECK_REST_FACTOR: u32 = 4;
-/// How often processes are counted when there are many.
+/// How often to count processes when there are many.
 const BUSY_INTERVAL: Duration = Duration::from_millis(10);
 /// The host keeps at least this much, or a thirty-second of its memory if that is less.
 const MIN_HOST_MEMORY: u64 = 512 << 20;
@@ -36,7 +37,7 @@ pub(super) struct MemoryWatch {
 }
 
 impl MemoryWatch {
-    /// Watches over what a plan leaves to process 1, if anything.
+    /// Watches the limits that a plan leaves to process 1, if any.
     pub(super) fn new(plan: &CagePlan) -> Option<Self> {
         let most = plan.limits.watched_memory?;
         let scratch = plan.scratch.iter().map(|scratch| scratch.target.clone()).collect();
@@ -51,12 +52,12 @@ impl MemoryWatch {
         })
     }
 
-    /// Returns how long nothing needs to be looked at.
+    /// Returns the time until the next check.
     pub(super) fn time_until_check(&self) -> Duration {
         self.next_memory_check.min(self.next_process_check).saturating_duration_since(Instant::now())
     }
 
-    /// Looks if it is time to; ends everything in the cage when it has too much.
+    /// Checks if it is time to; kills everything in the cage when it exceeds its memory.
     pub(super) fn check(&mut self, ctl: &OwnedFd) {
         let began = Instant::now();
         if began >= self.next_process_check {
@@ -70,14 +71,15 @@ impl MemoryWatch {
             bytes = self.exact_usage();
         }
         if bytes > self.most || is_host_memory_low() {
-            // Told first: with its keepers the supervisor would lose sight of why.
+            // Reported first: once the command supervisors are killed, the supervisor could not learn the reason.
             send_message(ctl, &LauncherMessage::Limit { processes: false, used: bytes });
             sys::kill_all();
         }
         self.next_memory_check = Instant::now() + CHECK_INTERVAL.max(began.elapsed() * CHECK_REST_FACTOR);
     }
 
-    /// The refusal itself is told to nobody: only a table that is full is seen, and more often when it fills up.
+    /// Reports a full process table. The kernel does not report a refused fork, so the table is counted, more often
+    /// when it fills up.
     fn check_processes(&mut self, ctl: &OwnedFd) {
         let began = Instant::now();
         let threads = count_threads();
@@ -89,7 +91,7 @@ impl MemoryWatch {
         self.next_process_check = Instant::now() + rest.max(began.elapsed() * CHECK_REST_FACTOR);
     }
 
-    /// Returns no less than what is taken: shared memory counts for everybody who shares it.
+    /// Returns an upper bound of the memory in use: shared memory counts once for each process that shares it.
     fn upper_bound(&self) -> u64 {
         let page = rustix::param::page_size() as u64;
         let resident = |process: &Path| -> u64 {
@@ -99,7 +101,7 @@ impl MemoryWatch {
         process_dirs().iter().map(|process| resident(process) * page).sum::<u64>() + self.memory_file_bytes()
     }
 
-    /// Returns what is taken, with what is shared counted once.
+    /// Returns the memory in use, with shared memory counted once.
     fn exact_usage(&self) -> u64 {
         let (mut own, mut shared) = (0, 0);
         for process in process_dirs() {
@@ -107,7 +109,7 @@ impl MemoryWatch {
             let number = |key: &str| kibibytes(&rollup, key);
             match (number("Pss_Anon:"), number("Pss_Shmem:")) {
                 (Some(anonymous), Some(shmem)) => (own, shared) = (own + anonymous, shared + shmem),
-                // One that hides its maps still tells this.
+                // A process that hides its maps still reports this.
                 _ => {
                     let status = fs::read_to_string(process.join("status")).unwrap_or_default();
                     own += kibibytes(&status, "RssAnon:").unwrap_or(0);
@@ -115,11 +117,11 @@ impl MemoryWatch {
                 }
             }
         }
-        // Files in memory may be in the maps or not: whichever is more has been seen for sure.
+        // Files in memory may be mapped or not: the larger of the two numbers is certainly in use.
         own + shared.max(self.memory_file_bytes())
     }
 
-    /// Returns what files in memory take, with a name or without.
+    /// Returns the size of the files in memory, with a name or without.
     fn memory_file_bytes(&self) -> u64 {
         let scratch = self.scratch.iter().filter_map(|target| statvfs(target.as_str()).ok());
         let named: u64 = scratch.map(|found| (found.f_blocks - found.f_bfree) * found.f_frsize).sum();
@@ -127,12 +129,12 @@ impl MemoryWatch {
     }
 }
 
-/// Returns whether so many threads are as good as all that may be.
+/// Returns whether a number of threads is close enough to the limit to count as full.
 pub(super) fn is_full(threads: u64, most: u64) -> bool {
     threads + most / 8 >= most
 }
 
-/// Returns how many threads there are in the cage.
+/// Returns the number of threads in the cage.
 pub(super) fn count_threads() -> u64 {
     let one = |process: &Path| -> u64 {
         let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
@@ -147,7 +149,7 @@ fn process_dirs() -> Vec<std::path::PathBuf> {
     entries.filter(|entry| number(&entry.file_name())).map(|entry| entry.path()).collect()
 }
 
-/// Counts the files in memory that have no name but are open somewhere.
+/// Counts the bytes of unnamed files in memory that a process has open.
 fn memfd_bytes() -> u64 {
     let mut seen = BTreeSet::new();
     let mut bytes = 0;
@@ -168,7 +170,7 @@ fn memfd_bytes() -> u64 {
     bytes
 }
 
-/// Counts the shared segments of the old kind.
+/// Counts the bytes of System V shared memory segments.
 fn sysv_shm_bytes() -> u64 {
     let table = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
     let resident = |line: &str| line.split_whitespace().nth(14).and_then(|word| word.parse::<u64>().ok());
@@ -188,9 +190,9 @@ fn kibibytes(table: &str, key: &str) -> Option<u64> {
     Some(number.split_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
-fn send_message(ctl: &OwnedFd, said: &LauncherMessage) {
-    let bytes = serde_json::to_vec(said).unwrap_or_default();
-    // Nobody to tell it to means that the end is near.
+fn send_message(ctl: &OwnedFd, message: &LauncherMessage) {
+    let bytes = serde_json::to_vec(message).unwrap_or_default();
+    // If this fails, the supervisor is gone and the cage is about to end.
     let _ = launcher_protocol::send(ctl.as_fd(), &bytes, &[]);
 }
 
@@ -199,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_are_read() {
+    fn numbers_are_read_from_proc_tables() {
         let table = "Rss:  12 kB\nPss_Anon:           52 kB\nPss_Shmem:\t1 kB\nOdd: x kB\n";
         assert_eq!(kibibytes(table, "Pss_Anon:"), Some(52 << 10));
         assert_eq!(kibibytes(table, "Pss_Shmem:"), Some(1 << 10));
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn fullness() {
+    fn full_within_an_eighth_of_the_limit() {
         let check = |threads, most, want| assert_eq!(is_full(threads, most), want, "{threads} of {most}");
         check(55, 64, false);
         check(56, 64, true);

@@ -1,9 +1,10 @@
-//! The launcher: what builds a cage, stands in it as process 1, and starts programs in it.
+//! Implements the launcher, which builds a cage, runs in it as process 1, and starts programs in it.
 //!
-//! It runs in a process of its own, the same program started again under the name [`LAUNCHER_NAME`], with one thread and three
-//! descriptors: the socket to the supervisor, over which the sealed plan comes, and two that lead nowhere. That process (the *helper*) stays
-//! outside and only waits; its child is process 1 of the cage; each program inside has a *keeper* between itself and
-//! process 1, which answers for its end. Nothing here knows what a run, a task or a model is.
+//! It runs in its own process, the same program started again under the name [`LAUNCHER_NAME`], with one thread and
+//! three descriptors: the socket to the supervisor, over which it receives the sealed plan, and two that lead to
+//! `/dev/null`. That process (the *outer process*) stays outside and only waits; its child is process 1 of the cage;
+//! each program inside has a *command supervisor* between itself and process 1, which reports its end. Nothing here
+//! depends on runs, tasks or models.
 
 mod command_supervisor;
 mod confinement;
@@ -22,5 +23,5 @@ pub(super) use disk_usage::{COUNTER_NAME, main as count};
 pub(super) use outer_process::main;
 pub(super) use sys::landlock_version;
 
-/// The name the launcher is started under, and the one its processes show.
+/// The name under which the launcher is started, and which its processes show.
 pub(super) const LAUNCHER_NAME: &str = "ralph-init";

@@ -1,7 +1,8 @@
-//! The cage's own network: a loopback device and the sockets that are the only way out.
+//! Sets up the cage's own network: a loopback device, and the sockets of the egress proxy, which is its only
+//! connection to the outside.
 //!
-//! The sockets are made here, inside, and handed to the supervisor: whoever connects to them is in this cage and no
-//! other, there is no helper to attack and no file to find.
+//! The sockets are opened here, inside, and passed to the supervisor: only processes of this cage can connect to
+//! them, and there is no helper process to attack and no socket file to find.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
@@ -21,7 +22,7 @@ pub(super) fn bring_loopback_up() -> Result<(), StepError> {
     NetlinkSocket::open().at_step("open netlink")?.loopback_up().at_step("bring the loopback up")
 }
 
-/// Opens the doors.
+/// Opens the egress sockets.
 pub(super) fn open_sockets(network: &CageNetwork) -> Result<Vec<(EgressSocketKind, OwnedFd)>, StepError> {
     let mut sockets = Vec::new();
     if let Some(port) = network.explicit {
@@ -33,7 +34,7 @@ pub(super) fn open_sockets(network: &CageNetwork) -> Result<Vec<(EgressSocketKin
     }
     let link = NetlinkSocket::open().at_step("open netlink")?;
     link.route_all_to_loopback(false).at_step("route every address to the cage")?;
-    // Hosts without the newer protocol have nothing to route.
+    // Hosts without IPv6 have nothing to route.
     let newer = link.route_all_to_loopback(true).is_ok();
     for port in &network.transparent {
         let step = format_args!("listen on port {port}").to_string();
@@ -45,13 +46,13 @@ pub(super) fn open_sockets(network: &CageNetwork) -> Result<Vec<(EgressSocketKin
     }
     if network.dns {
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, DNS_PORT));
-        sockets.push((EgressSocketKind::DnsUdp, UdpSocket::bind(any).at_step("answer names")?.into()));
-        sockets.push((EgressSocketKind::DnsTcp, TcpListener::bind(any).at_step("answer names")?.into()));
+        sockets.push((EgressSocketKind::DnsUdp, UdpSocket::bind(any).at_step("listen for DNS")?.into()));
+        sockets.push((EgressSocketKind::DnsTcp, TcpListener::bind(any).at_step("listen for DNS")?.into()));
     }
     Ok(sockets)
 }
 
-/// Listens on the newer protocol alone, so that the older one's socket can have the same port.
+/// Listens on IPv6 only, so that the IPv4 socket can have the same port.
 fn listen_v6_only(port: u16) -> io::Result<OwnedFd> {
     use rustix::net::{bind, listen, sockopt};
     let socket = socket_with(AddressFamily::INET6, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -62,12 +63,12 @@ fn listen_v6_only(port: u16) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The two requests we have for the kernel's network configuration.
+/// A netlink socket for the two requests that configure the network.
 struct NetlinkSocket(OwnedFd);
 
 const NEWLINK: u16 = 16;
 const NEWROUTE: u16 = 24;
-/// A request that wants an answer; a new entry.
+/// Flags of a request that wants an answer, and of one that creates an entry.
 const REQUEST_ACK: u16 = 0x1 | 0x4;
 const CREATE: u16 = 0x400;
 const LOOPBACK: u32 = 1;
@@ -86,7 +87,7 @@ impl NetlinkSocket {
         self.send_request(NEWLINK, REQUEST_ACK, &body)
     }
 
-    /// Makes every address of a protocol one of this cage's own.
+    /// Makes every address of a protocol a local address of this cage.
     fn route_all_to_loopback(&self, newer: bool) -> io::Result<()> {
         const INET: u8 = 2;
         const INET6: u8 = 10;
@@ -95,7 +96,8 @@ impl NetlinkSocket {
         const SCOPE_HOST: u8 = 254;
         const TYPE_LOCAL: u8 = 2;
         const OUT_DEVICE: u16 = 4;
-        // rtmsg: family, lengths of destination and source (0: everything), service, table, protocol, scope, type, flags.
+        // rtmsg: family, lengths of destination and source (0: everything), service, table, protocol, scope, type,
+        // flags.
         let family = if newer { INET6 } else { INET };
         let mut body = vec![family, 0, 0, 0, LOCAL_TABLE, BOOT, SCOPE_HOST, TYPE_LOCAL, 0, 0, 0, 0];
         body.extend(8u16.to_ne_bytes());
@@ -115,7 +117,7 @@ impl NetlinkSocket {
         sendto(&self.0, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
         let mut answer = [0; 4096];
         let (got, _) = recv(&self.0, &mut answer, RecvFlags::empty())?;
-        // The answer is an error message whose number is 0 when all went well.
+        // The answer is an error message with number 0 on success.
         let errno = answer.get(16..20).filter(|_| got >= 20).and_then(|bytes| bytes.try_into().ok());
         match errno.map(i32::from_ne_bytes) {
             Some(0) => Ok(()),

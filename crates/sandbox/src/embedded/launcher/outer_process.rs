@@ -1,4 +1,4 @@
-//! The process outside the cage: makes the namespaces, says who is who in them, and waits.
+//! Runs the process outside the cage: creates the namespaces, maps their user ids, and waits.
 
 use std::fs;
 use std::io;
@@ -28,43 +28,44 @@ pub(in super::super) fn main() -> ExitCode {
 pub(super) fn report_failure(ctl: &OwnedFd, fault: &StepError) {
     let errno = fault.source.raw_os_error().unwrap_or(0);
     let step = if errno == 0 { fault.to_string() } else { fault.step.clone() };
-    let said = serde_json::to_vec(&LauncherMessage::Failed { step, errno }).unwrap_or_default();
-    // The supervisor may be gone, and then nobody is left to tell.
-    let _ = launcher_protocol::send(ctl.as_fd(), &said, &[]);
+    let message = serde_json::to_vec(&LauncherMessage::Failed { step, errno }).unwrap_or_default();
+    // The supervisor may be gone, and then nobody receives the message.
+    let _ = launcher_protocol::send(ctl.as_fd(), &message, &[]);
 }
 
 fn launch(ctl: &OwnedFd) -> Result<(), StepError> {
     sys::reset_signals();
     umask(Mode::from_raw_mode(0o077));
-    // A session of its own: Ctrl-C at the supervisor's terminal is the supervisor's to answer.
+    // A session of its own: the supervisor alone handles Ctrl-C at its terminal.
     setsid().at_step("begin a session")?;
-    let (birth, _) = launcher_protocol::receive(ctl).at_step("wait to be told who is who")?;
-    if birth.is_empty() {
-        // A supervisor that has thought better of it wants no answer.
+    let (config, _) = launcher_protocol::receive(ctl).at_step("wait for the launcher's configuration")?;
+    if config.is_empty() {
+        // The supervisor has closed the socket, so it expects no answer.
         return Ok(());
     }
-    let birth: LauncherConfig = serde_json::from_slice(&birth).map_err(io::Error::from).at_step("read who is who")?;
-    if birth.descriptors {
+    let config: LauncherConfig =
+        serde_json::from_slice(&config).map_err(io::Error::from).at_step("read the configuration")?;
+    if config.descriptors {
         sys::close_from(3).at_step("close inherited descriptors")?;
     }
-    // When memory runs out on the host, what runs in a cage goes first; everything in it inherits this.
+    // When memory runs out on the host, the processes of a cage are killed first; all of them inherit this.
     let _ = fs::write("/proc/self/oom_score_adj", "500");
     let (wait, go) = io::pipe().at_step("make a pipe")?;
-    let namespaces = if birth.network { sys::NAMESPACES } else { sys::NAMESPACES & !sys::NETWORK_NAMESPACE };
+    let namespaces = if config.network { sys::NAMESPACES } else { sys::NAMESPACES & !sys::NETWORK_NAMESPACE };
     let Some(cage) = sys::clone(namespaces).at_step("make namespaces")? else {
         drop(go);
-        init::main(ctl, &birth, wait);
+        init::main(ctl, &config, wait);
     };
     drop(wait);
     if let Err(fault) =
-        write_id_maps(cage, birth.ids).and_then(|()| io::Write::write_all(&mut &go, b"g").at_step("let the cage go on"))
+        write_id_maps(cage, config.ids).and_then(|()| io::Write::write_all(&mut &go, b"g").at_step("release the cage"))
     {
-        // It waits for a word that will not come.
+        // It would wait for a byte that is never sent.
         let _ = kill_process(cage, Signal::KILL);
         let _ = waitpid(Some(cage), WaitOptions::empty());
         return Err(fault);
     }
-    // From here on the pipe says nothing but that this process lives.
+    // From here on the open pipe only shows that this process is alive.
     let _alive = go;
     loop {
         match waitpid(Some(cage), WaitOptions::empty()) {
@@ -75,7 +76,7 @@ fn launch(ctl: &OwnedFd) -> Result<(), StepError> {
     }
 }
 
-/// Says who the cage's users are.
+/// Writes the user and group id maps of the cage.
 fn write_id_maps(cage: Pid, ids: IdMapping) -> Result<(), StepError> {
     let of = |name: &str| format!("/proc/{}/{name}", cage.as_raw_nonzero());
     let IdMapping { uid, gid, agent_uid, agent_gid } = ids;
@@ -83,7 +84,7 @@ fn write_id_maps(cage: Pid, ids: IdMapping) -> Result<(), StepError> {
         if ids.agent_differs() { format!("0 {own} 1\n{AGENT_ID} {agent} 1\n") } else { format!("0 {own} 1\n") }
     };
     if !ids.agent_differs() {
-        // Without privileges on the host, groups can only be given up for good.
+        // Without privileges on the host, the kernel requires that groups cannot be changed any more.
         fs::write(of("setgroups"), "deny").at_step("write setgroups")?;
     }
     fs::write(of("uid_map"), map(uid, agent_uid)).at_step("write uid_map")?;

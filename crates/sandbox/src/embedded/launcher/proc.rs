@@ -1,5 +1,5 @@
-//! `/proc` of a cage: its own processes, and as little of the host as programs can live with. And the last look at the
-//! table of mounts before anything untrusted runs.
+//! Mounts the `/proc` of a cage: its own processes, and as little about the host as programs can work with. Also checks
+//! the table of mounts before anything untrusted runs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::root_builder::{FilesystemContext, PROC_RIGHTS, RootBuilder};
 use super::step_error::{StepContext as _, StepError, step_error};
 
-/// What tells about the host or its keys, covered with nothing.
+/// Entries that reveal the host or its keys, covered with an empty file or directory.
 const COVERED_ENTRIES: [&str; 20] = [
     "acpi",
     "asound",
@@ -33,20 +33,20 @@ const COVERED_ENTRIES: [&str; 20] = [
     "config.gz",
 ];
 
-/// What can only be read.
+/// Entries that are mounted read-only.
 const READ_ONLY_ENTRIES: [&str; 5] = ["sys", "irq", "bus", "fs", "sysrq-trigger"];
 
-/// Namespaces that nobody in the cage needs another one of.
+/// Namespaces of which no process in the cage may create another one.
 const NAMESPACES: [&str; 7] = ["mnt", "net", "pid", "ipc", "uts", "cgroup", "time"];
 
-/// Limits on namespaces, held open until every mount is made: taking a mount costs a namespace too.
+/// The open files of the limits on namespaces, written once every mount is made: cloning a mount needs a namespace too.
 pub(super) struct NamespaceLimits(Vec<(fs::File, &'static str)>);
 
 impl NamespaceLimits {
-    fn open(stage: &RootBuilder) -> Result<Self, StepError> {
-        let root = stage.staging_path("/proc/sys/user");
+    fn open(builder: &RootBuilder) -> Result<Self, StepError> {
+        let root = builder.staging_path("/proc/sys/user");
         let open = |name: &str| fs::File::options().write(true).open(root.join(format!("max_{name}_namespaces")));
-        // One more of users, the inner one, and no other of any kind.
+        // One more user namespace, the inner one, and none of any other kind.
         let mut caps = vec![(open("user").at_step("limit user namespaces")?, "1")];
         for name in NAMESPACES {
             match open(name) {
@@ -58,29 +58,29 @@ impl NamespaceLimits {
         Ok(Self(caps))
     }
 
-    /// Makes them hold.
+    /// Sets the limits.
     pub(super) fn apply(self) -> Result<(), StepError> {
         self.0.into_iter().try_for_each(|(mut file, most)| file.write_all(most.as_bytes())).at_step("limit namespaces")
     }
 }
 
-pub(super) fn mount(stage: &mut RootBuilder, masks: bool, limit: bool) -> Result<Option<NamespaceLimits>, StepError> {
+pub(super) fn mount(builder: &mut RootBuilder, masks: bool, limit: bool) -> Result<Option<NamespaceLimits>, StepError> {
     let mount = FilesystemContext::new("proc", PROC_RIGHTS)?.mount()?;
-    stage.attach("/proc", mount, true)?;
-    // Opened while they can still be written.
-    let caps = if limit { Some(NamespaceLimits::open(stage)?) } else { None };
+    builder.attach("/proc", mount, true)?;
+    // Opened before `/proc/sys` becomes read-only.
+    let caps = if limit { Some(NamespaceLimits::open(builder)?) } else { None };
     if masks {
         for name in READ_ONLY_ENTRIES {
-            stage.read_only(&format!("/proc/{name}"))?;
+            builder.read_only(&format!("/proc/{name}"))?;
         }
         for name in COVERED_ENTRIES {
-            stage.cover(&format!("/proc/{name}"))?;
+            builder.cover(&format!("/proc/{name}"))?;
         }
     }
     Ok(caps)
 }
 
-/// Reads the table of mounts back: every mount is one we made, or lies below one we bound.
+/// Checks the table of mounts: every mount is one we made, or is below one we bound.
 pub(super) fn check_mounts(targets: &BTreeSet<PathBuf>) -> Result<(), StepError> {
     let step = "read the mounts back";
     let table = fs::read_to_string("/proc/self/mountinfo").at_step(step)?;

@@ -1,5 +1,5 @@
-//! What process 1 does all its life: starts programs when the supervisor asks, lets the kernel reap, watches memory where
-//! nobody else does, and ends, with everything in the cage, when the supervisor is gone.
+//! Runs the main loop of process 1: starts programs on request, lets the kernel reap children, watches memory where no
+//! control group does, and ends, with everything in the cage, when the supervisor is gone.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -16,9 +16,9 @@ pub(super) fn run(ctl: &OwnedFd, plan: &CagePlan) {
     let mut watch = MemoryWatch::new(plan);
     loop {
         let mut fds = [PollFd::new(ctl, PollFlags::IN)];
-        let patience = watch.as_ref().map(|watch| Timespec::try_from(watch.time_until_check()).expect("a short time"));
-        let ready = poll(&mut fds, patience.as_ref());
-        // Whether or not something else is to be done: requests must not keep us from looking.
+        let timeout = watch.as_ref().map(|watch| Timespec::try_from(watch.time_until_check()).expect("a short time"));
+        let ready = poll(&mut fds, timeout.as_ref());
+        // Checked in every round, so that a stream of requests cannot prevent it.
         if let Some(watch) = &mut watch {
             watch.check(ctl);
         }
@@ -34,7 +34,7 @@ pub(super) fn run(ctl: &OwnedFd, plan: &CagePlan) {
     }
 }
 
-/// Starts a keeper for what the supervisor asks to run.
+/// Starts a command supervisor for a requested program.
 fn start_supervisor(descriptors: Vec<OwnedFd>, limits: &CageLimits) {
     let mut descriptors = descriptors.into_iter();
     let (Some(request), Some(line)) = (descriptors.next(), descriptors.next()) else { return };
@@ -42,9 +42,9 @@ fn start_supervisor(descriptors: Vec<OwnedFd>, limits: &CageLimits) {
         Ok(None) => command_supervisor::main(request, &line, descriptors.collect(), limits),
         Ok(Some(_)) => (),
         Err(error) => {
-            let word = CommandMessage::NotStarted(error.raw_os_error().unwrap_or(0));
-            // A supervisor that has gone away meanwhile ends this cage anyway.
-            let _ = launcher_protocol::send(line.as_fd(), &word.bytes(), &[]);
+            let message = CommandMessage::NotStarted(error.raw_os_error().unwrap_or(0));
+            // If the supervisor is gone meanwhile, the cage ends anyway.
+            let _ = launcher_protocol::send(line.as_fd(), &message.bytes(), &[]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The root of a cage, built from nothing and by descriptors: a path is looked up once, compared, and never again.
+//! Builds the root of a cage from nothing and by descriptors: a path is looked up once, compared, and never again.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -23,50 +23,50 @@ use super::step_error::{StepContext as _, StepError, step_error};
 use super::{proc, sys};
 use crate::isolation_mechanism::IsolationMechanism;
 
-/// What mounts may allow, as `mount_setattr` counts it.
+/// Mount attributes, with the values of `mount_setattr`.
 const READ_ONLY: u64 = 0x1;
 const NO_SUID: u64 = 0x2;
 const NO_DEVICES: u64 = 0x4;
 const NO_EXEC: u64 = 0x8;
 
-/// Directories that every system has, to put the new root on before it is the root.
+/// Directories that every system has, one of which is the mount point of the new root before it becomes the root.
 const STAGING_DIRS: [&str; 4] = ["/tmp", "/mnt", "/run", "/usr"];
 
 /// Builds the root and moves into it. Returns the volumes as directories of the new root.
 pub(super) fn build(plan: &CagePlan) -> Result<Vec<File>, StepError> {
-    let has = |wall: IsolationMechanism| !plan.without.contains(&wall);
+    let has = |mechanism: IsolationMechanism| !plan.without.contains(&mechanism);
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).at_step("make mounts private")?;
-    // Everything of the host is taken before anything of it is covered.
+    // Everything of the host is cloned before anything of it is covered.
     let binds: Vec<_> =
         plan.binds.iter().map(|bind| clone_bind(bind, has(IsolationMechanism::ReadOnly))).collect::<Result<_, _>>()?;
     let volumes: Vec<_> = plan.volumes.iter().map(volume_mount).collect::<Result<_, _>>()?;
-    let mut stage = RootBuilder::new(plan)?;
+    let mut builder = RootBuilder::new(plan)?;
     for (from, to) in &plan.links {
-        stage.link(from, to)?;
+        builder.link(from, to)?;
     }
-    // From what is gone with the cage to what stays, and the host's own parts last: nothing covers those.
+    // Temporary directories first, then the volumes, and the host's parts last, so that nothing covers those.
     for scratch in &plan.scratch {
-        stage.attach(&scratch.target, tmpfs_mount(scratch, plan.ids.agent_outer_id())?, true)?;
+        builder.attach(&scratch.target, tmpfs_mount(scratch, plan.ids.agent_outer_id())?, true)?;
     }
     for (volume, mount) in plan.volumes.iter().zip(volumes) {
-        stage.attach(&volume.target, mount, true)?;
+        builder.attach(&volume.target, mount, true)?;
     }
     for (bind, mount) in plan.binds.iter().zip(binds) {
-        stage.attach(&bind.target, mount, bind.source.directory)?;
+        builder.attach(&bind.target, mount, bind.source.directory)?;
     }
-    stage.mount_devices()?;
-    let caps = proc::mount(&mut stage, has(IsolationMechanism::ProcMasks), has(IsolationMechanism::NamespaceLimit))?;
+    builder.mount_devices()?;
+    let caps = proc::mount(&mut builder, has(IsolationMechanism::ProcMasks), has(IsolationMechanism::NamespaceLimit))?;
     for file in &plan.files {
-        stage.write_text_file(file)?;
+        builder.write_text_file(file)?;
     }
     if has(IsolationMechanism::Masks) {
         for target in &plan.masks {
-            stage.cover(target)?;
+            builder.cover(target)?;
         }
     }
-    stage.pivot_into_root(has(IsolationMechanism::ReadOnly))?;
+    builder.pivot_into_root(has(IsolationMechanism::ReadOnly))?;
     caps.map_or(Ok(()), proc::NamespaceLimits::apply)?;
-    proc::check_mounts(&stage.targets)?;
+    proc::check_mounts(&builder.targets)?;
     let open = |volume: &CageVolume| {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         open(&volume.target, flags, Mode::empty()).map(File::from).at_step(format_args!("open {}", volume.target))
@@ -81,7 +81,7 @@ pub(super) struct RootBuilder {
     agent: u32,
     /// A directory in memory for files that are bound over those of an image.
     text_files: Option<OwnedFd>,
-    /// One for all, and of a filesystem that stays: to let go of a mount is the slowest step in building a cage.
+    /// Shared by all covered paths, and on a filesystem that stays: unmounting is the slowest step in building a cage.
     empty_cover: Option<EmptyCover>,
     targets: BTreeSet<PathBuf>,
 }
@@ -100,11 +100,11 @@ impl RootBuilder {
                 (root, Some(tmpfs_mount(&texts, 0)?))
             }
         };
-        let stage = STAGING_DIRS.iter().find(|path| Path::new(path).is_dir()).copied();
+        let found = STAGING_DIRS.iter().find(|path| Path::new(path).is_dir()).copied();
         let place =
-            stage.ok_or_else(|| step_error("place the new root", "none of /tmp, /mnt, /run and /usr exists"))?;
+            found.ok_or_else(|| step_error("place the new root", "none of /tmp, /mnt, /run and /usr exists"))?;
         move_mount(&mount, "", CWD, place, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).at_step("place the new root")?;
-        // Through the path, so that what is attached below is found from here.
+        // Opened by its path, so that mounts below it are visible from here.
         let root = open(place, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let root = root.at_step("open the new root")?;
         Ok(Self {
@@ -117,15 +117,15 @@ impl RootBuilder {
         })
     }
 
-    /// Opens the directory of a target and returns it with the last name; what is missing on the way is made.
+    /// Opens the parent directory of a target, creating missing ones, and returns it with the last name.
     fn open_parent<'a>(&self, target: &'a str) -> Result<(OwnedFd, &'a str), StepError> {
         let step = || format!("prepare {target}");
         let mut names: Vec<&str> = target.split('/').filter(|name| !name.is_empty()).collect();
         if names.iter().any(|name| matches!(*name, "." | "..")) {
             return Err(step_error(step(), "the path is not plain"));
         }
-        let last = names.pop().ok_or_else(|| step_error(step(), "the root is no target"))?;
-        // All at once, which is so nearly always; and one by one where something has to be made.
+        let last = names.pop().ok_or_else(|| step_error(step(), "the root is not a valid target"))?;
+        // The whole path at once, which nearly always works; one by one where a directory has to be created.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let whole = if names.is_empty() { ".".to_owned() } else { names.join("/") };
         match openat2(&self.root, whole, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH) {
@@ -145,7 +145,7 @@ impl RootBuilder {
         let point = if directory {
             open_or_make_dir(&parent, name, self.agent).at_step(&step)?
         } else {
-            // Made only when nothing is there, and a link is not followed.
+            // Created only if nothing exists, and a link is not followed.
             match openat(&parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
                 Err(Errno::NOENT) => {
                     let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -155,7 +155,7 @@ impl RootBuilder {
             }
         };
         if rustix::fs::FileType::from_raw_mode(fstat(&point).at_step(&step)?.st_mode).is_symlink() {
-            return Err(step_error(step, "a link is in its place"));
+            return Err(step_error(step, "there is a symbolic link at this path"));
         }
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         move_mount(mount.as_fd(), "", &point, "", flags).at_step(&step)?;
@@ -163,9 +163,9 @@ impl RootBuilder {
         Ok(())
     }
 
-    /// Takes a part of the new root again, to be attached over itself with fewer rights.
+    /// Clones a part of the new root, to be attached over itself with fewer rights.
     pub(super) fn clone_mount(&self, target: &str) -> Result<Option<(OwnedFd, bool)>, StepError> {
-        let step = format!("take {target} again");
+        let step = format!("clone {target}");
         let (parent, name) = self.open_parent(target)?;
         let point = match openat(&parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
             Err(Errno::NOENT | Errno::ACCESS) => return Ok(None),
@@ -184,7 +184,7 @@ impl RootBuilder {
         self.attach(target, mount, directory)
     }
 
-    /// Puts nothing over a file or directory, if there is one.
+    /// Mounts an empty file or directory over a target, if it exists.
     pub(super) fn cover(&mut self, target: &str) -> Result<(), StepError> {
         let (parent, name) = self.open_parent(target)?;
         let found = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -194,7 +194,7 @@ impl RootBuilder {
         let directory = rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir();
         let from = match &self.empty_cover {
             Some(nothing) => nothing,
-            // An image's root is not the place for it, and over one there is another.
+            // It must not be written into an image's root; with an image there is the directory of text files.
             None => self.empty_cover.insert(make_empty_cover(self.text_files.as_ref().unwrap_or(&self.root))?),
         };
         let from = if directory { &from.directory } else { &from.file };
@@ -213,7 +213,8 @@ impl RootBuilder {
         }
     }
 
-    /// Writes a file of ours: into the root itself, or, over an image, beside it and bound in its place.
+    /// Writes a file of ralph's: into the root itself, or, with an image, into a separate directory and bound over the
+    /// target.
     fn write_text_file(&mut self, file: &TextFile) -> Result<(), StepError> {
         let step = format!("write {}", file.target);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -231,7 +232,7 @@ impl RootBuilder {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let mount = open_tree(texts, &own, flags).at_step(&step)?;
         sys::set_mount_attributes(mount.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES | NO_EXEC, false).at_step(&step)?;
-        // An image may have a link here, most often `resolv.conf`; ours takes its place in the upper layer.
+        // An image may have a link here, most often `resolv.conf`; it is replaced in the upper layer.
         let found = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
         if found.is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_symlink()) {
             rustix::fs::unlinkat(&parent, name, AtFlags::empty()).at_step(&step)?;
@@ -239,7 +240,7 @@ impl RootBuilder {
         self.attach(&file.target, mount, false)
     }
 
-    /// Gives the cage its own terminals and shared memory, and links to what every program expects.
+    /// Mounts the cage's own terminals, and creates the links in `/dev` that every program expects.
     fn mount_devices(&mut self) -> Result<(), StepError> {
         let pts = FilesystemContext::new("devpts", NO_SUID | NO_EXEC)?;
         pts.set("ptmxmode", "0666")?.set("mode", "0620")?.flag("newinstance")?;
@@ -253,14 +254,14 @@ impl RootBuilder {
         ] {
             self.link(name, to)?;
         }
-        // Last of `/dev`: from here on nothing can be put beside what is there.
+        // The last step for `/dev`: from here on nothing can be added to it.
         if let Some((mount, _)) = self.open_mounted("/dev")? {
             sys::set_mount_attributes(mount.as_fd(), READ_ONLY | NO_SUID | NO_EXEC, false).at_step("close /dev")?;
         }
         Ok(())
     }
 
-    /// Opens what is mounted at a target, itself and not a copy.
+    /// Opens the mount at a target itself, not a clone.
     fn open_mounted(&self, target: &str) -> Result<Option<(OwnedFd, bool)>, StepError> {
         let (parent, name) = self.open_parent(target)?;
         match openat(&parent, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
@@ -269,12 +270,12 @@ impl RootBuilder {
         }
     }
 
-    /// Returns where a target lies while the root is not the root yet. Only for files of ours that no image can hold.
+    /// Returns the path of a target before the new root is the root. Only for files that no image can contain.
     pub(super) fn staging_path(&self, target: &str) -> PathBuf {
         Path::new(self.staging_dir).join(target.trim_start_matches('/'))
     }
 
-    /// Makes a directory of the agent's own in what is mounted already.
+    /// Creates a directory that the agent owns, in a mount that is already attached.
     pub(super) fn make_agent_dir(&self, target: &str) -> Result<(), StepError> {
         let (parent, name) = self.open_parent(target)?;
         let agent = self.agent;
@@ -287,7 +288,7 @@ impl RootBuilder {
             .at_step(format_args!("make {target}"))
     }
 
-    /// Moves into the new root and lets go of the old one.
+    /// Moves into the new root and unmounts the old one.
     fn pivot_into_root(&mut self, read_only: bool) -> Result<(), StepError> {
         self.make_agent_dir("/run/user/1000")?;
         if self.empty_cover.take().is_some() {
@@ -297,11 +298,11 @@ impl RootBuilder {
         }
         fchdir(&self.root).at_step("enter the new root")?;
         pivot_root(".", ".").at_step(format_args!("swap roots at {}", self.staging_dir))?;
-        unmount(".", UnmountFlags::DETACH).at_step("let go of the host's root")?;
+        unmount(".", UnmountFlags::DETACH).at_step("unmount the host's root")?;
         chdir("/").at_step("enter the new root")?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = open("/", flags, Mode::empty()).at_step("open the root")?;
-        // An image's root stays writable: what is written goes to the layer above it.
+        // An image's root stays writable: writes go to its upper layer.
         let rights = NO_SUID | NO_DEVICES | if read_only && self.text_files.is_none() { READ_ONLY } else { 0 };
         sys::set_mount_attributes(root.as_fd(), rights, false).at_step("close the root")?;
         self.text_files = None;
@@ -316,7 +317,7 @@ fn open_or_make_dir(here: &OwnedFd, name: &str, agent: u32) -> io::Result<OwnedF
         Err(Errno::NOENT) => {
             mkdirat(here, name, Mode::from_raw_mode(0o755))?;
             chmod(here, name, 0o755)?;
-            // It may lie in the agent's own home, and who owns the rest of the root does not matter: it is read-only.
+            // It may be in the agent's own home; elsewhere the owner does not matter, because the root is read-only.
             let (uid, gid) = (Uid::from_raw(agent), Gid::from_raw(agent));
             chownat(here, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
             Ok(openat(here, name, flags, Mode::empty())?)
@@ -326,11 +327,11 @@ fn open_or_make_dir(here: &OwnedFd, name: &str, agent: u32) -> io::Result<OwnedF
 }
 
 fn chmod(here: &OwnedFd, name: &str, mode: u32) -> io::Result<()> {
-    // The umask is strict, and what is seen inside has to be reachable.
+    // The umask is strict, but directories inside have to be accessible.
     Ok(rustix::fs::chmodat(here, name, Mode::from_raw_mode(mode), AtFlags::empty())?)
 }
 
-/// Opens a source and makes sure that it is the very file the supervisor saw.
+/// Opens a source and makes sure that it is the file that the supervisor saw.
 fn open_source(source: &MountSource) -> Result<OwnedFd, StepError> {
     let step = || format!("find {}", source.path.display());
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -340,11 +341,11 @@ fn open_source(source: &MountSource) -> Result<OwnedFd, StepError> {
     if (found.st_dev, found.st_ino) == (source.device, source.inode) {
         Ok(fd)
     } else {
-        Err(step_error(step(), "it is not the file it was; somebody moved it"))
+        Err(step_error(step(), "it is not the same file any more; it was replaced meanwhile"))
     }
 }
 
-/// Takes a part of the host as a mount of its own.
+/// Clones a part of the host as a separate mount.
 fn clone_bind(bind: &CageBind, read_only: bool) -> Result<OwnedFd, StepError> {
     let step = || format!("bind {}", bind.source.path.display());
     let mount = clone_tree(&bind.source)?;
@@ -358,9 +359,9 @@ fn clone_bind(bind: &CageBind, read_only: bool) -> Result<OwnedFd, StepError> {
 fn clone_tree(from: &MountSource) -> Result<OwnedFd, StepError> {
     let fd = open_source(from)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    // With what is mounted below it: a part alone could show what a mount covers.
+    // With the mounts below it: otherwise files that a mount covers would become visible.
     let flags = if from.directory { flags | OpenTreeFlags::AT_RECURSIVE } else { flags };
-    open_tree(&fd, "", flags).at_step(format_args!("take {}", from.path.display()))
+    open_tree(&fd, "", flags).at_step(format_args!("clone {}", from.path.display()))
 }
 
 fn volume_mount(volume: &CageVolume) -> Result<OwnedFd, StepError> {
@@ -373,14 +374,14 @@ fn volume_mount(volume: &CageVolume) -> Result<OwnedFd, StepError> {
     Ok(mount)
 }
 
-/// Lays directories over one another.
+/// Returns an overlay mount of directories.
 fn overlay_mount(
     target: &str,
     lower: &[MountSource],
     upper: &MountSource,
     work: &MountSource,
 ) -> Result<OwnedFd, StepError> {
-    // Held open until the mount is made, and named by their numbers: no path is looked up again.
+    // Held open until the mount is made, and named by their descriptors: no path is looked up again.
     let place = |fd: BorrowedFd<'_>| format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
     let held: Vec<OwnedFd> = lower.iter().map(open_source).collect::<Result<_, _>>()?;
     let (upper, work) = (open_source(upper)?, open_source(work)?);
@@ -388,14 +389,14 @@ fn overlay_mount(
     let kind = kind.flag("userxattr")?;
     let lower: Vec<String> = held.iter().map(|one| place(one.as_fd())).collect();
     if lower.iter().try_for_each(|one| kind.set("lowerdir+", one).map(drop)).is_err() {
-        // Kernels before 6.7 take all of them in one word.
+        // Kernels before 6.7 take all of them in one value.
         kind.set("lowerdir", &lower.join(":"))?;
     }
     kind.set("upperdir", &place(upper.as_fd()))?.set("workdir", &place(work.as_fd()))?;
-    kind.mount().map_err(|fault| StepError { step: format!("lay {target} over its layers: {}", fault.step), ..fault })
+    kind.mount().map_err(|fault| StepError { step: format!("mount {target} over its layers: {}", fault.step), ..fault })
 }
 
-/// A filesystem in memory.
+/// Returns a mount of a new filesystem in memory.
 fn tmpfs_mount(scratch: &ScratchMount, owner: u32) -> Result<OwnedFd, StepError> {
     let kind = FilesystemContext::new("tmpfs", NO_SUID | NO_DEVICES)?;
     kind.set("size", &scratch.bytes.to_string())?
@@ -409,13 +410,13 @@ fn tmpfs_mount(scratch: &ScratchMount, owner: u32) -> Result<OwnedFd, StepError>
 const EMPTY_DIRECTORY: &str = ".empty-directory";
 const EMPTY_FILE: &str = ".empty-file";
 
-/// What things are covered with.
+/// The empty file and directory that cover other ones.
 struct EmptyCover {
     file: OwnedFd,
     directory: OwnedFd,
 }
 
-/// Makes what things are covered with, and takes its names away again: what is mounted from it stays.
+/// Creates the empty file and directory. Their names are removed later; mounts made from them stay.
 fn make_empty_cover(place: &OwnedFd) -> Result<EmptyCover, StepError> {
     let step = "make an empty file";
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;

@@ -1,4 +1,4 @@
-//! Why a cage could not be built: the step and the kernel's answer, which is what `doctor` explains.
+//! Describes why a cage could not be built: the failed step and the kernel's error, which `doctor` explains.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ impl fmt::Display for StepError {
     }
 }
 
-/// Names the step an error happened in.
+/// Adds the step in which an error happened.
 pub(super) trait StepContext<T> {
     fn at_step(self, step: impl fmt::Display) -> Result<T, StepError>;
 }
@@ -26,7 +26,7 @@ impl<T, E: Into<io::Error>> StepContext<T> for Result<T, E> {
     }
 }
 
-/// A fault of our own making: the plan or the system is not what it must be.
+/// Returns an error that the kernel did not report: the plan or the system is not as it must be.
 pub(super) fn step_error(step: impl fmt::Display, why: impl Into<String>) -> StepError {
     StepError { step: step.to_string(), source: io::Error::new(io::ErrorKind::InvalidData, why.into()) }
 }

@@ -1,8 +1,9 @@
-//! The system calls that rustix has no safe words for. Each function is small, checked, and says why it is sound.
+//! Wraps the system calls for which rustix has no safe function. Each wrapper is small, checked, and says why it is
+//! sound.
 //!
-//! They are made for the launcher, a program with one thread that was started for nothing else: what `fork` and `clone`
-//! do to locks and threads is no question here.
-#![expect(unsafe_code, reason = "this room is where the launcher meets the kernel")]
+//! They are only for the launcher, a single-threaded program that was started for nothing else, so the effects of
+//! `fork` and `clone` on locks and threads do not matter here.
+#![expect(unsafe_code, reason = "the launcher's system calls without a safe wrapper")]
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -11,7 +12,7 @@ use std::ptr;
 
 use rustix::process::Pid;
 
-/// Namespaces a cage is made of.
+/// The namespaces of a cage.
 pub(super) const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
@@ -22,7 +23,7 @@ pub(super) const NAMESPACES: u64 = (libc::CLONE_NEWUSER
 
 pub(super) const NETWORK_NAMESPACE: u64 = libc::CLONE_NEWNET as u64;
 
-/// Splits the process in two; the new one, which gets `None`, is the first of the given new namespaces.
+/// Forks the process; the child, which gets `None`, is the first process of the given new namespaces.
 pub(super) fn clone(namespaces: u64) -> io::Result<Option<Pid>> {
     let args = libc::clone_args {
         flags: namespaces,
@@ -38,21 +39,22 @@ pub(super) fn clone(namespaces: u64) -> io::Result<Option<Pid>> {
         cgroup: 0,
     };
     // SAFETY: the arguments are a valid `clone_args` that lives through the call; without CLONE_VM the child gets its
-    // own copy of memory and, having one thread, goes on as after `fork`.
+    // own copy of memory and, having one thread, continues as after `fork`.
     let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) };
     fork_result(pid)
 }
 
-/// Splits the process in two; the new one gets `None`.
+/// Forks the process; the child gets `None`.
 pub(super) fn fork() -> io::Result<Option<Pid>> {
     // SAFETY: the process has one thread, so the child finds every lock as its parent left it.
     fork_result(i64::from(unsafe { libc::fork() }))
 }
 
-/// Starts a process that runs `child` and ends with what it returns, most often by becoming another program before that.
+/// Starts a process that runs `child` and exits with the code it returns, unless it becomes another program before
+/// that.
 ///
-/// It has this process's memory, not a copy: this process sleeps until it has become that program or has ended. Both
-/// know the same heap, then, one after the other.
+/// The child shares this process's memory instead of copying it: this process sleeps until the child has become another
+/// program or has ended, so the two use the same heap one after the other.
 pub(super) fn spawn<F: FnMut() -> i32>(mut child: F) -> io::Result<Pid> {
     const STACK: usize = 256 << 10;
     extern "C" fn run<F: FnMut() -> i32>(child: *mut libc::c_void) -> libc::c_int {
@@ -76,7 +78,7 @@ fn fork_result(pid: i64) -> io::Result<Option<Pid>> {
     Ok(i32::try_from(pid).ok().and_then(Pid::from_raw))
 }
 
-/// Becomes another program; returns only when that failed.
+/// Becomes another program; returns only if that failed.
 pub(super) fn execve(program: &CStr, argv: &[CString], env: &[CString]) -> io::Error {
     let list = |words: &[CString]| -> Vec<*const libc::c_char> {
         words.iter().map(|word| word.as_ptr()).chain([ptr::null()]).collect()
@@ -87,15 +89,15 @@ pub(super) fn execve(program: &CStr, argv: &[CString], env: &[CString]) -> io::E
     io::Error::last_os_error()
 }
 
-/// Ends the process without running anything more of it.
+/// Exits without running any cleanup.
 pub(super) fn exit(code: i32) -> ! {
     // SAFETY: `_exit` has no conditions.
     unsafe { libc::_exit(code) }
 }
 
-/// Takes one of the descriptors the process was started with.
+/// Takes ownership of one of the descriptors that the process was started with.
 pub(super) fn take_inherited_fd(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: asking for the flags of any number is harmless.
+    // SAFETY: setting the flags of any descriptor number is harmless.
     if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -103,40 +105,41 @@ pub(super) fn take_inherited_fd(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Closes every descriptor from this number on. For a process that has just begun and owns nothing there.
+/// Closes every descriptor from this number on. For a process that has just started and owns nothing there.
 pub(super) fn close_from(first: u32) -> io::Result<()> {
-    // SAFETY: what is closed is nobody's: the caller holds nothing that high.
+    // SAFETY: the closed descriptors have no owner: the caller holds nothing that high.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) })
 }
 
-/// Lets every descriptor from this number on end with the program that holds it now.
+/// Marks every descriptor from this number on to be closed on exec.
 pub(super) fn set_cloexec_from(first: u32) -> io::Result<()> {
     // SAFETY: plain numbers, and nothing is closed yet.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) })
 }
 
-/// Lets descriptors go on into the next program: what a cage without that wall does.
+/// Lets descriptors stay open on exec, for a cage with that mechanism disabled.
 pub(super) fn clear_cloexec(descriptors: std::ops::Range<RawFd>) {
     for fd in descriptors {
-        // SAFETY: plain numbers; one that is not open answers with an error.
+        // SAFETY: plain numbers; one that is not open returns an error.
         unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
     }
 }
 
-/// Puts a descriptor in the place of a standard one.
+/// Installs a descriptor as a standard one.
 pub(super) fn install_fd(fd: BorrowedFd<'_>, at: RawFd) -> io::Result<()> {
-    // SAFETY: plain numbers; the standard places belong to nobody in a process that is about to become another program.
+    // SAFETY: plain numbers; nothing owns the standard descriptors in a process that is about to become another
+    // program.
     check(i64::from(unsafe { libc::dup2(fd.as_raw_fd(), at) }))?;
-    // A descriptor that is in its place already keeps its flag otherwise.
+    // Otherwise a descriptor that has the right number already would keep its flag.
     // SAFETY: as above.
     check(i64::from(unsafe { libc::fcntl(at, libc::F_SETFD, 0) }))
 }
 
-/// Changes what a mount and, if asked, those below it allow.
+/// Sets attributes of a mount and, with `below`, of the mounts below it.
 pub(super) fn set_mount_attributes(mount: BorrowedFd<'_>, set: u64, below: bool) -> io::Result<()> {
     let attributes = libc::mount_attr { attr_set: set, attr_clr: 0, propagation: 0, userns_fd: 0 };
     let flags = libc::AT_EMPTY_PATH | if below { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: an empty string and a valid `mount_attr` of the told size, both alive through the call.
+    // SAFETY: an empty string and a valid `mount_attr` of the given size, both alive through the call.
     check(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -155,7 +158,7 @@ pub(super) fn drop_groups() -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_setgroups, 0, ptr::null::<libc::gid_t>()) })
 }
 
-/// Becomes another group and user for good.
+/// Becomes another group and user permanently.
 pub(super) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: plain numbers.
     check(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) })?;
@@ -163,10 +166,10 @@ pub(super) fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) })
 }
 
-/// Takes every capability out of the set that bounds all others, and returns how many there were.
+/// Removes every capability from the bounding set, and returns how many the kernel knows.
 pub(super) fn drop_bounding_set() -> io::Result<u32> {
     for capability in 0..64 {
-        // SAFETY: plain numbers; one that the kernel does not know answers with an error.
+        // SAFETY: plain numbers; one that the kernel does not know returns an error.
         if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(capability), 0, 0, 0) } < 0 {
             let error = io::Error::last_os_error();
             return if error.raw_os_error() == Some(libc::EINVAL) { Ok(capability) } else { Err(error) };
@@ -181,27 +184,27 @@ pub(super) fn unshare_user() -> io::Result<()> {
     check(i64::from(unsafe { libc::unshare(libc::CLONE_NEWUSER) }))
 }
 
-/// Lets the kernel reap children, or gives a signal back its usual meaning.
+/// Lets the kernel reap children.
 pub(super) fn ignore_children() {
     // SAFETY: no handler is installed, only a disposition.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
-/// Gives every signal its usual meaning and lets all of them through.
+/// Resets every signal to its default action and unblocks all of them.
 pub(super) fn reset_signals() {
     for signal in 1..=64 {
-        // SAFETY: no handler is installed, only a disposition; numbers that cannot be set answer with an error.
+        // SAFETY: no handler is installed, only a disposition; numbers that cannot be set return an error.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     let mut none = empty_signal_set();
-    // SAFETY: a valid set; the old one is not asked for.
+    // SAFETY: a valid set; the old one is not requested.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw mut none, ptr::null_mut()) };
 }
 
-/// Returns a descriptor that can be read when a child has ended.
+/// Returns a descriptor that becomes readable when a child has ended.
 pub(super) fn child_signal_fd() -> io::Result<OwnedFd> {
     let mut set = empty_signal_set();
-    // SAFETY: a valid set, a valid number, and the old mask is not asked for.
+    // SAFETY: a valid set, a valid number, and the old mask is not requested.
     let fd = unsafe {
         libc::sigaddset(&raw mut set, libc::SIGCHLD);
         libc::signal(libc::SIGCHLD, libc::SIG_DFL);
@@ -211,7 +214,7 @@ pub(super) fn child_signal_fd() -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made it, for us alone.
+    // SAFETY: the kernel has just opened it, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -224,16 +227,16 @@ fn empty_signal_set() -> libc::sigset_t {
     }
 }
 
-/// Returns the version of Landlock this kernel speaks, 0 for none.
+/// Returns the version of Landlock that this kernel supports, 0 for none.
 pub(in super::super) fn landlock_version() -> u8 {
-    // SAFETY: with this flag the call takes no structure and only answers with a number.
+    // SAFETY: with this flag the call takes no structure and only returns a number.
     let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0, 1) };
     u8::try_from(version).unwrap_or(0)
 }
 
-/// Ends every process this one may signal, except itself.
+/// Kills every process that this one may signal, except itself.
 pub(super) fn kill_all() {
-    // SAFETY: plain numbers. As process 1 of its own namespace, "all" is what runs in the cage.
+    // SAFETY: plain numbers. The caller is in the cage's process namespace, so this reaches only the cage.
     unsafe { libc::kill(-1, libc::SIGKILL) };
 }
 

@@ -1,4 +1,4 @@
-//! Every form an image can have, and every compression.
+//! Tests every image format and compression.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn check(place: &ImageFixture, reference: &ImageReference, want: &ImageBuilder) 
     assert_eq!(prepared.key, digest);
     assert_eq!(prepared.root, place.path("store").canonicalize().unwrap().join(&digest[7..]).join("rootfs"));
     assert_eq!(place.store_entries(), [&digest[7..]]);
-    // The second time nothing is unpacked.
+    // The second call unpacks nothing.
     assert_eq!(place.store().prepare(reference).unwrap(), prepared);
 }
 
@@ -54,7 +54,7 @@ fn forms() {
 }
 
 #[test]
-fn a_layout_and_the_same_in_an_archive_are_one_image() {
+fn a_layout_and_its_archive_are_the_same_image() {
     let place = ImageFixture::new();
     let image = image(LayerCompression::Gzip);
     image.write_layout(&place.path("image"), None).unwrap();
@@ -132,7 +132,7 @@ fn one_image_of_several_is_chosen_by_tag() {
 }
 
 #[test]
-fn the_running_processor_decides_in_an_index() {
+fn the_image_for_this_processor_is_chosen_from_an_index() {
     let place = ImageFixture::new();
     let dir = place.path("image");
     let ours = ImageBuilder::new([small_layer()]).write_layout(&dir, None).unwrap();
@@ -145,7 +145,7 @@ fn the_running_processor_decides_in_an_index() {
     };
     let machine = crate::image::manifest::architecture();
     let check = |manifests: Vec<serde_json::Value>, want: Result<&str, &str>| {
-        // An index in an index, as `docker save` writes it for an image of several platforms.
+        // An index in an index, as `docker save` writes it for a multi-platform image.
         let inner = serde_json::to_vec(&serde_json::json!({ "schemaVersion": 2, "manifests": manifests })).unwrap();
         fs::write(dir.join("blobs/sha256").join(ralph_core::hash::sha256(&inner)), &inner).unwrap();
         let outer = build::descriptor("application/vnd.oci.image.index.v1+json", &inner);
@@ -163,7 +163,7 @@ fn the_running_processor_decides_in_an_index() {
 }
 
 #[test]
-fn a_directory_is_used_as_it_is() {
+fn a_directory_is_used_directly() {
     let place = ImageFixture::new();
     let root = place.path("root").canonicalize().unwrap_or_else(|_| {
         fs::create_dir_all(place.path("root/usr")).unwrap();

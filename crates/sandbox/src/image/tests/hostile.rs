@@ -1,9 +1,10 @@
-//! Images that want out, or too much: refused with one sentence, nothing left, nothing outside touched.
+//! Tests images that try to escape or to use too much: refused with one message, nothing kept, nothing outside
+//! changed.
 
 use super::*;
 use crate::image::build::{self, DockerSaveFormat, LayerCompression};
 
-/// Writes a layout with `spoil` done to it, and checks what is said about it.
+/// Writes a layout, lets `spoil` damage it, and checks the error message.
 #[track_caller]
 fn check_damaged(limits: ImageLimits, image: &ImageBuilder, spoil: impl FnOnce(&Path), want: &str) {
     let place = ImageFixture { limits, ..ImageFixture::new() };
@@ -31,20 +32,20 @@ fn check(layer: LayerBuilder, want: &str) {
 }
 
 #[test]
-fn names_that_lead_out() {
+fn names_that_escape_are_refused() {
     let file = |name: &str| LayerBuilder::new().file(name, 0o644, "x");
-    check(file("../outside/canary"), "`../outside/canary`: its path goes up with `..`");
-    check(file("a/../../b"), "`a/../../b`: its path goes up with `..`");
-    check(file("bin/.."), "`bin/..`: its path goes up with `..`");
-    check(file("/../x"), "`/../x`: its path goes up with `..`");
-    check(file("//nowhere/x"), "`//nowhere/x`: its path is absolute and not plain");
-    check(file("/./nowhere"), "`/./nowhere`: its path is absolute and not plain");
+    check(file("../outside/canary"), "`../outside/canary`: its path contains `..`");
+    check(file("a/../../b"), "`a/../../b`: its path contains `..`");
+    check(file("bin/.."), "`bin/..`: its path contains `..`");
+    check(file("/../x"), "`/../x`: its path contains `..`");
+    check(file("//nowhere/x"), "`//nowhere/x`: its path is absolute and not normalised");
+    check(file("/./nowhere"), "`/./nowhere`: its path is absolute and not normalised");
     check(LayerBuilder::new().member(b'0', b"a\0/../b", b"", 0o644, b""), "`a/../b`: its name holds a NUL byte");
     check(file(""), "``: its name is empty");
     check(file("./"), "`./`: it has content although it is not a file");
     check(LayerBuilder::new().symlink(".", "/nowhere"), "`.`: the root of the image can only be a directory");
     check(LayerBuilder::new().symlink("/", "/nowhere"), "`/`: the root of the image can only be a directory");
-    check(file("\u{1b}[2Jx/../y"), "`x/../y`: its path goes up with `..`");
+    check(file("\u{1b}[2Jx/../y"), "`x/../y`: its path contains `..`");
     check(file(&"x".repeat(256)), &format!("`{}…`: a name in its path is too long", "x".repeat(200)));
     check(file(&"x/".repeat(101)), &format!("`{}…`: it has content although it is not a file", "x/".repeat(100)));
     check(
@@ -58,7 +59,7 @@ fn names_that_lead_out() {
 }
 
 #[test]
-fn links_that_lead_out() {
+fn links_that_escape_are_refused() {
     let link = |target: &str| LayerBuilder::new().hardlink("h", target);
     check(link("../outside/canary"), "`h`: it is a hard link to a path that is not plain");
     check(link("//nowhere/x"), "`h`: it is a hard link to a path that is not plain");
@@ -85,7 +86,7 @@ fn links_that_lead_out() {
         "`l`: the target of its link is empty, too long or holds a NUL byte",
     );
     check(LayerBuilder::new().symlink("l", ""), "`l`: the target of its link is empty, too long or holds a NUL byte");
-    // Short paths through links make a deep tree all the same.
+    // Short paths through links can still create a deep tree.
     let x = "x/".repeat(90);
     let deep =
         LayerBuilder::new().directory(&x, 0o755).symlink("l", &x).directory(&format!("l/{}", "y/".repeat(11)), 0o755);
@@ -93,7 +94,7 @@ fn links_that_lead_out() {
 }
 
 #[test]
-fn a_link_to_the_outside_is_followed_inside_only() {
+fn a_link_to_the_outside_is_followed_only_inside_the_tree() {
     let place = ImageFixture::new();
     let before = place.outside();
     let outside = place.path("outside").canonicalize().unwrap();
@@ -110,27 +111,27 @@ fn a_link_to_the_outside_is_followed_inside_only() {
 }
 
 #[test]
-fn what_is_no_file() {
+fn entries_that_are_not_files_are_refused() {
     let member = |kind, name: &str| LayerBuilder::new().member(kind, name.as_bytes(), b"", 0o666, b"");
     check(member(b'3', "null"), "`null`: it is a device");
     check(member(b'3', "dev/sda"), "`dev/sda`: it is a device");
     check(member(b'3', "dev/pts/0"), "`dev/pts/0`: it is a device");
     check(member(b'4', "dev/null"), "`dev/null`: it is a device");
     check(member(b'6', "pipe"), "`pipe`: it is a named pipe");
-    check(member(b's', "socket"), "`socket`: it is of an unknown kind");
-    check(member(b'V', "label"), "`label`: it is of an unknown kind");
+    check(member(b's', "socket"), "`socket`: it has an unknown type");
+    check(member(b'V', "label"), "`label`: it has an unknown type");
     check(member(b'3', ".wh.bin"), "`.wh.bin`: a whiteout can only be a file");
-    check(LayerBuilder::new().file(".wh...", 0o644, ""), "`.wh...`: it is a whiteout of no plain name");
-    check(LayerBuilder::new().file("bin/.wh..", 0o644, ""), "`bin/.wh..`: it is a whiteout of no plain name");
-    check(LayerBuilder::new().file(".wh.", 0o644, ""), "`.wh.`: it is a whiteout of no plain name");
+    check(LayerBuilder::new().file(".wh...", 0o644, ""), "`.wh...`: it is a whiteout without a valid name");
+    check(LayerBuilder::new().file("bin/.wh..", 0o644, ""), "`bin/.wh..`: it is a whiteout without a valid name");
+    check(LayerBuilder::new().file(".wh.", 0o644, ""), "`.wh.`: it is a whiteout without a valid name");
     check(
         LayerBuilder::new().file(".wh.bin/x", 0o644, ""),
-        "`.wh.bin/x`: a directory in its path has the name of a whiteout",
+        "`.wh.bin/x`: a directory in its path is named like a whiteout",
     );
 }
 
 #[test]
-fn headers_two_readers_could_read_differently() {
+fn ambiguous_headers_are_refused() {
     let record = |key: &str, value: &str| build::record(key, value.as_bytes());
     let pax = |records: &[u8]| LayerBuilder::new().member(b'x', b"pax", b"", 0o644, records);
     check(
@@ -174,7 +175,7 @@ fn headers_two_readers_could_read_differently() {
 }
 
 #[test]
-fn cut_and_damaged_tars() {
+fn truncated_and_damaged_tars_are_refused() {
     let cut = |tar: &[u8]| {
         let layer = LayerBuilder::new().raw(tar);
         let want = |why: &str| format!("could not read layer 1 of the image: {why}");
@@ -192,7 +193,7 @@ fn cut_and_damaged_tars() {
 }
 
 #[test]
-fn bombs() {
+fn decompression_bombs_are_refused() {
     let bomb = |limits: ImageLimits, layers: &[LayerBuilder], packing: LayerCompression, want: &str| {
         let image = ImageBuilder { compression: packing, ..ImageBuilder::new(layers.to_vec()) };
         let want = format!("layer {} of the image: refused after {want}", layers.len());
@@ -222,7 +223,7 @@ fn bombs() {
     let limits = ImageLimits { entries: 30, ..ImageLimits::default() };
     let again = (0..10).fold(LayerBuilder::new(), |layer, n| layer.file(&format!("d/{n}"), 0o644, ""));
     let again = (0..10).fold(again, |layer, _| layer.opaque("d"));
-    bomb(limits, &[again], LayerCompression::Plain, "`d/.wh..wh..opq`: it hides the same things over and over");
+    bomb(limits, &[again], LayerCompression::Plain, "`d/.wh..wh..opq`: it hides the same entries again and again");
     let sparse = [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "99999999999")]
         .map(|(key, value)| build::record(key, value.as_bytes()))
         .concat();
@@ -248,7 +249,7 @@ fn edit(dir: &Path, change: impl FnOnce(&mut serde_json::Value)) {
     fs::write(dir.join("index.json"), serde_json::to_vec(&index).unwrap()).unwrap();
 }
 
-/// Puts another document in the place of the manifest, with a digest that is right.
+/// Replaces the manifest with another document, under a correct digest.
 fn replace(dir: &Path, media_type: &str, change: impl FnOnce(&mut serde_json::Value)) {
     edit(dir, |index| {
         let digest = index["manifests"][0]["digest"].as_str().unwrap().to_owned();
@@ -262,11 +263,11 @@ fn replace(dir: &Path, media_type: &str, change: impl FnOnce(&mut serde_json::Va
 }
 
 #[test]
-fn documents() {
+fn invalid_documents_are_refused() {
     const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
     let image = ImageBuilder { compression: LayerCompression::Plain, ..ImageBuilder::new([small_layer()]) };
     let check = |spoil: &dyn Fn(&Path), want: &str| {
-        // Digests and sizes depend on the contents; what is said does not.
+        // Digests and sizes depend on the contents; the message does not.
         let place = ImageFixture::new();
         let before = place.outside();
         image.write_layout(&place.path("image"), None).unwrap();
@@ -284,9 +285,9 @@ fn documents() {
     let index = |text: &'static str| move |dir: &Path| fs::write(dir.join("index.json"), text).unwrap();
     check(
         &|dir| fs::remove_file(dir.join("index.json")).unwrap(),
-        "`IMAGE` cannot be used: it has no `index.json`, so it is no image layout",
+        "`IMAGE` cannot be used: it has no `index.json`, so it is not an image layout",
     );
-    check(&index("{"), "could not understand the index of `IMAGE`: EOF while parsing an object");
+    check(&index("{"), "could not parse the index of `IMAGE`: EOF while parsing an object");
     check(&index(r#"{"manifests":[]}"#), "`IMAGE` cannot be used: the index is empty");
     check(
         &|dir| fs::write(dir.join("index.json"), vec![b' '; (4 << 20) + 1]).unwrap(),
@@ -294,11 +295,11 @@ fn documents() {
     );
     check(
         &|dir| edit(dir, |index| index["manifests"][0]["digest"] = "../../etc/passwd".into()),
-        "could not understand the index of `IMAGE`: `../../etc/passwd` is not a sha256 digest",
+        "could not parse the index of `IMAGE`: `../../etc/passwd` is not a sha256 digest",
     );
     check(
         &|dir| edit(dir, |index| index["manifests"][0]["digest"] = "sha256:../../../../../../etc/passwd".into()),
-        "could not understand the index of `IMAGE`: `sha256:../../../../../../etc/passwd` is not a sha256 digest",
+        "could not parse the index of `IMAGE`: `sha256:../../../../../../etc/passwd` is not a sha256 digest",
     );
     check(
         &|dir| edit(dir, |index| index["manifests"][0]["digest"] = format!("sha256:{}", "0".repeat(64)).into()),
@@ -306,7 +307,7 @@ fn documents() {
     );
     check(
         &|dir| edit(dir, |index| index["manifests"][0]["mediaType"] = "text/html".into()),
-        "`IMAGE` cannot be used: the document DIGEST says of itself that it is something else",
+        "`IMAGE` cannot be used: the document DIGEST declares a different media type",
     );
     check(
         &|dir| edit(dir, |index| index["layers"] = serde_json::json!([])),
@@ -318,15 +319,15 @@ fn documents() {
     );
     check(
         &|dir| replace(dir, "application/vnd.oci.image.index.v1+json", |_| ()),
-        "`IMAGE` cannot be used: the index DIGEST says of itself that it is something else",
+        "`IMAGE` cannot be used: the index DIGEST declares a different media type",
     );
     check(
         &|dir| replace(dir, MANIFEST, |manifest| manifest["config"]["mediaType"] = "application/vnd.cncf.helm".into()),
-        "`IMAGE` cannot be used: `application/vnd.cncf.helm` is not a kind of content ralph knows",
+        "`IMAGE` cannot be used: `application/vnd.cncf.helm` is not a known media type",
     );
     check(
         &|dir| replace(dir, MANIFEST, |manifest| manifest["layers"][0]["mediaType"] = "image/\u{1b}[1mpng".into()),
-        "`IMAGE` cannot be used: `image/png` is not a kind of content ralph knows",
+        "`IMAGE` cannot be used: `image/png` is not a known media type",
     );
     for foreign in [
         "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip",
@@ -343,20 +344,20 @@ fn documents() {
     );
     check(
         &|dir| replace(dir, MANIFEST, |manifest| manifest["layers"][0]["size"] = 7.into()),
-        "layer 1 of `IMAGE` is not what it should be: expected 7 bytes, found 2560 bytes",
+        "layer 1 of `IMAGE` does not match: expected 7 bytes, found 2560 bytes",
     );
     check(
         &|dir| replace(dir, MANIFEST, |manifest| manifest["layers"][0]["size"] = (-1).into()),
-        "could not understand the manifest DIGEST of `IMAGE`: invalid value: integer `-1`, expected u64",
+        "could not parse the manifest DIGEST of `IMAGE`: invalid value: integer `-1`, expected u64",
     );
     check(
         &|dir| edit(dir, |index| index["manifests"][0]["size"] = 7.into()),
-        "the manifest DIGEST of `IMAGE` is not what it should be: expected 7 bytes, found 397 bytes",
+        "the manifest DIGEST of `IMAGE` does not match: expected 7 bytes, found 397 bytes",
     );
 }
 
 #[test]
-fn content_that_is_not_what_its_digest_says() {
+fn content_must_match_its_digest() {
     let image = ImageBuilder { compression: LayerCompression::Plain, ..ImageBuilder::new([small_layer()]) };
     let largest = |dir: &Path| {
         let mut blobs: Vec<PathBuf> = names(dir).iter().map(|name| dir.join(name)).collect();
@@ -364,7 +365,7 @@ fn content_that_is_not_what_its_digest_says() {
         blobs.pop().unwrap()
     };
     let (tar, hash) = (small_layer().tar(), ralph_core::hash::sha256(&small_layer().tar()));
-    // One changed byte of a file's content; the tar around it is still a good one.
+    // One changed byte of a file's content; the tar around it is still valid.
     let mut changed = tar.clone();
     let at = changed.windows(5).position(|window| window == b"shell").unwrap();
     changed[at] = b'S';
@@ -373,11 +374,11 @@ fn content_that_is_not_what_its_digest_says() {
         &image,
         |dir| fs::write(largest(&dir.join("blobs/sha256")), &changed).unwrap(),
         &format!(
-            "layer 1 of `IMAGE` is not what it should be: expected sha256:{hash}, found sha256:{}",
+            "layer 1 of `IMAGE` does not match: expected sha256:{hash}, found sha256:{}",
             ralph_core::hash::sha256(&changed)
         ),
     );
-    // Damage that also breaks the compression is told as damage.
+    // Damage that also breaks the compression is reported as damage.
     let packed = LayerCompression::Gzip.compress(&tar).unwrap();
     let broken = vec![b'!'; packed.len()];
     check_damaged(
@@ -385,12 +386,12 @@ fn content_that_is_not_what_its_digest_says() {
         &ImageBuilder::new([small_layer()]),
         |dir| fs::write(dir.join("blobs/sha256").join(ralph_core::hash::sha256(&packed)), &broken).unwrap(),
         &format!(
-            "layer 1 of `IMAGE` is not what it should be: expected sha256:{}, found sha256:{}",
+            "layer 1 of `IMAGE` does not match: expected sha256:{}, found sha256:{}",
             ralph_core::hash::sha256(&packed),
             ralph_core::hash::sha256(&broken)
         ),
     );
-    // A layer that is what the manifest says, and not what the configuration says.
+    // A layer that matches the manifest, but not the configuration.
     let place = ImageFixture::new();
     let mut archive =
         ImageBuilder { compression: LayerCompression::Plain, ..image }.archive(DockerSaveFormat::Classic).unwrap();
@@ -401,19 +402,16 @@ fn content_that_is_not_what_its_digest_says() {
     assert_eq!(
         refused.to_string(),
         format!(
-            "layer 1, unpacked, of `{reference}` is not what it should be: expected sha256:{hash}, found sha256:{}",
+            "layer 1, unpacked, of `{reference}` does not match: expected sha256:{hash}, found sha256:{}",
             ralph_core::hash::sha256(&changed)
         )
     );
-    assert_eq!(
-        refused.hint().as_deref(),
-        Some("the image is damaged or was changed: save it again from where it came from")
-    );
+    assert_eq!(refused.hint().as_deref(), Some("the image is damaged or was changed: save it again from its source"));
     assert_eq!(place.store_entries(), <[&str; 0]>::default());
 }
 
 #[test]
-fn blobs_that_are_links_are_not_read() {
+fn blobs_that_are_links_are_refused() {
     let image = ImageBuilder::new([small_layer()]);
     check_damaged(
         ImageLimits::default(),
@@ -427,7 +425,7 @@ fn blobs_that_are_links_are_not_read() {
 }
 
 #[test]
-fn archives() {
+fn invalid_archives_are_refused() {
     let check = |bytes: &[u8], want: &str| {
         let place = ImageFixture::new();
         let before = place.outside();
@@ -438,14 +436,11 @@ fn archives() {
     };
     let image = ImageBuilder::new([small_layer()]).archive(DockerSaveFormat::Classic).unwrap();
     let twice = [&image[..image.len() - 1024], &image[..]].concat();
-    check(&twice, "cannot be used: `layer-0/layer.tar` in it: it is there twice");
+    check(&twice, "cannot be used: `layer-0/layer.tar` in it: it occurs twice");
     check(&[b'x'; 2000], "cannot be used: it is not a tar archive");
-    check(b"", "cannot be used: it has no `index.json`, so it is no image layout");
-    check(
-        &LayerBuilder::new().file("../x", 0o644, "").tar(),
-        "cannot be used: `../x` in it: its path goes up with `..`",
-    );
-    check(&LayerBuilder::new().symlink("l", "../../x").tar(), "cannot be used: `l` in it: its link leads out");
+    check(b"", "cannot be used: it has no `index.json`, so it is not an image layout");
+    check(&LayerBuilder::new().file("../x", 0o644, "").tar(), "cannot be used: `../x` in it: its path contains `..`");
+    check(&LayerBuilder::new().symlink("l", "../../x").tar(), "cannot be used: `l` in it: its link leads outside");
     check(
         &LayerBuilder::new().member(b'3', b"d", b"", 0, b"").tar(),
         "cannot be used: `d` in it: it is not a plain file",
@@ -466,7 +461,7 @@ fn archives() {
 }
 
 #[test]
-fn a_compressed_archive_that_is_a_bomb() {
+fn a_compressed_archive_that_is_a_bomb_is_refused() {
     let limits = ImageLimits { ratio_from: 1 << 16, ..ImageLimits::default() };
     let place = ImageFixture { limits, ..ImageFixture::new() };
     let reference = place.archive(&LayerCompression::Gzip.compress(&vec![0; 1 << 20]).unwrap());

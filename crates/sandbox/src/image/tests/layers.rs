@@ -1,4 +1,4 @@
-//! What layers do to each other.
+//! Tests how layers affect each other.
 
 use super::*;
 use crate::image::build::{self, MTIME};
@@ -27,7 +27,7 @@ fn whiteouts() {
         [tree(), LayerBuilder::new().whiteout("d"), LayerBuilder::new().file("d", 0o600, "new")],
         &["f600 d new", "f644 k kept"],
     );
-    // A link is hidden, not what it leads to.
+    // The link is hidden, not its target.
     let linked = LayerBuilder::new().symlink("l", "d");
     check(
         [tree(), linked, LayerBuilder::new().whiteout("l").whiteout("d/e")],
@@ -43,13 +43,13 @@ fn a_whiteout_does_not_hide_its_own_layer() {
     check([tree(), upper().file("d/f", 0o644, "upper").whiteout("d")], &want);
     check([tree(), upper().opaque("d").file("d/f", 0o644, "upper")], &want);
     check([tree(), upper().file("d/f", 0o644, "upper").opaque("d")], &want);
-    // Not even where only the things inside were named.
+    // Not even if the layer only contains entries below it.
     check([tree(), LayerBuilder::new().file("d/f", 0o644, "upper").whiteout("d")], &want);
     check(
         [tree(), LayerBuilder::new().file("d/e/h", 0o644, "upper").opaque("d")],
         &["d755 d", "d755 d/e", "f644 d/e/h upper", "f644 k kept"],
     );
-    // The layer after it is another one.
+    // The next layer is a different one.
     check(
         [tree(), LayerBuilder::new().file("d/f", 0o644, "upper"), LayerBuilder::new().opaque("d")],
         &["d755 d", "f644 k kept"],
@@ -62,7 +62,7 @@ fn opaque_directories() {
     check([tree(), LayerBuilder::new().opaque("d/e")], &["d755 d", "d755 d/e", "f644 d/f lower", "f644 k kept"]);
     check([tree(), LayerBuilder::new().file(".wh..wh..opq", 0o644, "").file("n", 0o644, "new")], &["f644 n new"]);
     check([tree(), LayerBuilder::new().opaque("none")], &lines_of_tree());
-    // Old bookkeeping is passed over.
+    // Old AUFS bookkeeping is ignored.
     check([tree(), LayerBuilder::new().file(".wh..wh.aufs", 0o644, "x")], &lines_of_tree());
 }
 
@@ -71,7 +71,7 @@ fn lines_of_tree() -> [&'static str; 5] {
 }
 
 #[test]
-fn one_kind_replaces_another() {
+fn an_entry_replaces_one_of_another_type() {
     check([tree(), LayerBuilder::new().file("d", 0o644, "file")], &["f644 d file", "f644 k kept"]);
     check(
         [tree(), LayerBuilder::new().directory("k/", 0o700)],
@@ -81,7 +81,7 @@ fn one_kind_replaces_another() {
     let linked = || LayerBuilder::new().directory("d/", 0o755).file("d/f", 0o644, "x").symlink("l", "d");
     check([linked(), LayerBuilder::new().directory("l/", 0o755)], &["d755 d", "f644 d/f x", "d755 l"]);
     check([linked(), LayerBuilder::new().file("l", 0o644, "y")], &["d755 d", "f644 d/f x", "f644 l y"]);
-    // Written anew, never in place: the other name keeps its content.
+    // The file is replaced, never written in place: the other name keeps its content.
     check(
         [LayerBuilder::new().file("a", 0o644, "one").hardlink("b", "a"), LayerBuilder::new().file("a", 0o644, "two")],
         &["f644 a two", "f644 b one"],
@@ -111,7 +111,7 @@ fn hard_links() {
 }
 
 #[test]
-fn links_on_the_way_are_followed_inside() {
+fn links_in_a_path_are_followed_inside_the_tree() {
     let merged = || LayerBuilder::new().directory("usr/lib/", 0o755).symlink("lib", "usr/lib");
     check(
         [merged(), LayerBuilder::new().file("lib/x", 0o644, "x")],
@@ -156,7 +156,7 @@ fn permissions_and_times() {
         lines(&prepared.root),
         ["d755 group", "l l -> nowhere", "d700 locked", "f644 sticky ", "f755 su ", "d1777 tmp", "f644 tmp/x "],
     );
-    // What no entry describes is as old as time, not as the unpacking.
+    // Directories that no entry describes get the time zero, not the time of unpacking.
     assert_eq!(fs::metadata(&prepared.root).unwrap().mtime(), 0);
     walk(&prepared.root, "", &mut |name, path| {
         let meta = fs::symlink_metadata(path).unwrap();
@@ -165,7 +165,7 @@ fn permissions_and_times() {
 }
 
 #[test]
-fn well_known_devices_are_left_out() {
+fn well_known_devices_are_skipped() {
     let layer = LayerBuilder::new()
         .directory("dev/", 0o755)
         .member(b'3', b"dev/null", b"", 0o666, b"")
@@ -181,7 +181,7 @@ fn names_of_every_length() {
     let layer = LayerBuilder::new().file(&long, 0o644, "long").symlink("l", &target);
     let dir = "d".repeat(200);
     check([layer], &[&format!("d755 {dir}"), &format!("f644 {long} long"), &format!("l l -> {target}")]);
-    // The other way to write long names, by another writer.
+    // The GNU format for long names, by another writer.
     let mut tar = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
     header.set_mode(0o644);
@@ -197,7 +197,7 @@ fn names_of_every_length() {
     check([LayerBuilder::new().file("a b\n\u{1b}[1mü", 0o644, "x")], &["f644 a b\n\u{1b}[1mü x"]);
 }
 
-/// Puts an extended header in front of a file.
+/// Prepends an extended header to a file.
 fn extended(records: &[Vec<u8>], name: &str, content: &[u8]) -> LayerBuilder {
     LayerBuilder::new().member(b'x', b"pax", b"", 0o644, &records.concat()).member(
         b'0',
@@ -220,7 +220,7 @@ fn extended_headers() {
     assert_eq!(lines(&prepared.root), ["f644 new\nline x"]);
     let meta = fs::metadata(prepared.root.join("new\nline")).unwrap();
     assert_eq!((meta.mtime(), meta.mtime_nsec()), (-6, 500_000_000));
-    // The size of a record counts, not that of the header.
+    // The size in the record applies, not the one in the header.
     let mut header = build::header(b'0', b"big", b"", 0o644, 0);
     header.extend([b'x'; 512]);
     let records = build::record("size", b"512");

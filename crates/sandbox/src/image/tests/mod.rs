@@ -1,4 +1,4 @@
-//! Images of every form, honest and hostile, through the door everybody uses.
+//! Tests images of every format, valid and hostile, through the public API.
 
 mod formats;
 mod hostile;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use super::build::{ImageBuilder, LayerBuilder};
 use super::{ImageError, ImageLimits, ImageReference, ImageRootfs, ImageStore};
 
-/// A folder with a place for an image, a store, and things outside that nobody may touch.
+/// A folder with an image, a store, and files outside that must not change.
 struct ImageFixture {
     folder: TempDir,
     limits: ImageLimits,
@@ -56,7 +56,7 @@ impl ImageFixture {
         self.store().prepare(&self.oci())
     }
 
-    /// Everything that lies outside, with whatever a stray write, link or chmod would change.
+    /// Returns everything outside, with all that a stray write, link or chmod would change.
     fn outside(&self) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         walk(&self.path("outside"), "", &mut |name, path| {
@@ -81,7 +81,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Returns a tree as lines: kind, permissions, name and content.
+/// Returns a tree as lines: type, permissions, name and content.
 fn lines(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     walk(root, "", &mut |name, path| {
@@ -111,7 +111,7 @@ fn walk(root: &Path, prefix: &str, see: &mut dyn FnMut(&str, &Path)) {
     }
 }
 
-/// Returns an error with everything behind it.
+/// Returns an error with all its sources.
 fn error_chain(error: &ImageError) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

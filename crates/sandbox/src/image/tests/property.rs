@@ -1,15 +1,15 @@
-//! Whatever entries a layer has, nothing outside the store is made or changed, and nothing panics.
+//! Tests with random layers: nothing outside the store is created or changed, and nothing panics.
 //!
-//! Should it be otherwise one day, the names here lead no further than the test's own folder: a mistake in code that
-//! removes trees must not cost the machine it is found on.
+//! If that ever fails, the names used here reach no further than the test's own folder: a bug in code that removes
+//! trees must not damage the machine it is found on.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::image::unpack_layer;
 
-/// Names from a small alphabet, so that entries meet, replace and link each other. Most are honest, because the first
-/// refusal is the end of an image.
+/// Names from a small alphabet, so that entries collide, replace and link each other. Most are valid, because the
+/// first refusal ends the image.
 fn name() -> impl Strategy<Value = String> {
     let join = |(start, parts): (&str, Vec<&str>)| format!("{start}{}", parts.join("/"));
     let tame = prop::sample::select(vec!["a", "a", "b", "b", "c", "l", "m", "bin"]);
@@ -33,7 +33,7 @@ fn entry() -> impl Strategy<Value = RandomTarEntry> {
     prop_oneof![6 => (kind, name(), link, 0..0o10000_u32, content), 1 => whiteout]
 }
 
-/// Links and directories may have no content; most entries should get past that.
+/// Links and directories may have no content; most entries should pass that check.
 fn layer(entries: &[RandomTarEntry], outside: &str) -> LayerBuilder {
     entries.iter().fold(LayerBuilder::new(), |layer, (kind, name, link, mode, content)| {
         let place = |text: &str| text.replace("OUTSIDE", outside);
@@ -46,7 +46,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_outside_is_touched(
+    fn nothing_outside_is_changed(
         lower in prop::collection::vec(entry(), 0..8),
         upper in prop::collection::vec(entry(), 0..8),
     ) {
@@ -72,10 +72,10 @@ proptest! {
     }
 
     #[test]
-    fn honest_entries_are_never_refused(
+    fn valid_entries_are_never_refused(
         entries in prop::collection::vec((prop::sample::select(b"05".to_vec()), "[ab](/[ab]){0,2}"), 0..8),
     ) {
-        // Each below directories only: every other name is a file's, with a letter of its own.
+        // Each below directories only: every other name is a file's, with its own letter.
         let layer = entries.iter().fold(small_layer(), |layer, (kind, name)| match kind {
             b'5' => layer.directory(name, 0o755),
             _ => layer.file(&format!("{name}/f"), 0o644, name),
@@ -85,8 +85,8 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(blocks in prop::collection::vec((entry(), prop::collection::vec((0..512_usize, any::<u8>()), 0..3)), 0..4)) {
-        // Headers with some bytes changed and the checksum made right again.
+    fn arbitrary_bytes_do_not_panic(blocks in prop::collection::vec((entry(), prop::collection::vec((0..512_usize, any::<u8>()), 0..3)), 0..4)) {
+        // Headers with some bytes changed and the checksum corrected.
         let mut tar = Vec::new();
         for (entry, changes) in blocks {
             let mut bytes = layer(&[entry], "/outside").tar();

@@ -1,4 +1,4 @@
-//! The store: who comes first, who was killed, what is where.
+//! Tests the store: concurrent and killed unpacking, listing and removing.
 
 use std::sync::Barrier;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::image::StoredImage;
 
 #[test]
-fn many_at_once_unpack_once() {
+fn concurrent_calls_unpack_once() {
     let place = ImageFixture::new();
     let layer = (0..200).fold(small_layer(), |layer, n| layer.file(&format!("f{n}"), 0o644, "x"));
     ImageBuilder::new([layer]).write_layout(&place.path("image"), None).unwrap();
@@ -25,7 +25,7 @@ fn many_at_once_unpack_once() {
     assert_eq!(place.store_entries().len(), 1);
 }
 
-/// Leaves what a process killed while unpacking leaves.
+/// Creates the leftovers of a process that was killed while unpacking.
 fn leave_killed_unpack(place: &ImageFixture, hex: &str) {
     let part = place.path("store").join(format!("{hex}.part"));
     fs::create_dir_all(part.join("rootfs/locked")).unwrap();
@@ -35,7 +35,7 @@ fn leave_killed_unpack(place: &ImageFixture, hex: &str) {
 }
 
 #[test]
-fn the_next_one_removes_what_a_killed_one_left() {
+fn unpacking_removes_the_leftovers_of_a_killed_process() {
     let place = ImageFixture::new();
     let digest = ImageBuilder::new([small_layer()]).write_layout(&place.path("image"), None).unwrap();
     let (hex, other) = (&digest[7..], "f".repeat(64));
@@ -48,7 +48,7 @@ fn the_next_one_removes_what_a_killed_one_left() {
 }
 
 #[test]
-fn sweeping_leaves_what_is_whole_or_worked_on() {
+fn sweeping_keeps_complete_images_and_those_in_progress() {
     let place = ImageFixture::new();
     place.prepare(&ImageBuilder::new([small_layer()])).unwrap();
     let (dead, busy) = ("e".repeat(64), "f".repeat(64));
@@ -92,7 +92,7 @@ fn listing_measuring_and_removing() {
 }
 
 #[test]
-fn what_is_damaged_is_made_anew_and_what_is_newer_is_left() {
+fn damaged_metadata_is_rebuilt_and_a_newer_format_is_kept() {
     let place = ImageFixture::new();
     let prepared = place.prepare(&ImageBuilder::new([small_layer()])).unwrap();
     let meta = prepared.root.parent().unwrap().join("image.json");

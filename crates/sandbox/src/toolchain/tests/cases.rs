@@ -1,4 +1,4 @@
-//! One host per toolchain, and what becomes of it.
+//! Tests one host per toolchain.
 
 use ralph_core::config::ToolchainSelection;
 
@@ -37,7 +37,7 @@ fn rust() -> FakeToolchainHost {
 }
 
 #[test]
-fn rust_comes_with_its_toolchains_and_a_home_of_its_own() {
+fn rust_is_shown_with_its_toolchains_and_its_own_home() {
     let want = [
         "bind ~/.rustup/toolchains/stable-x => /home/agent/.rustup/toolchains/1.95.0-x",
         "bind ~/.rustup/toolchains/nightly-x => /home/agent/.rustup/toolchains/nightly-x",
@@ -85,7 +85,7 @@ fn a_linked_home_is_shown_under_both_names() {
 }
 
 #[test]
-fn of_cargos_config_only_plain_registries_come_along() {
+fn only_plain_registries_of_a_cargo_config_are_passed_on() {
     let fake = FakeToolchainHost::new().exe("~/.cargo/bin/cargo").file(
         "~/.cargo/config.toml",
         "[registry]\ntoken = \"secret\"\n[source.crates-io]\nreplace-with = \"near\"\n\
@@ -106,7 +106,7 @@ fn of_cargos_config_only_plain_registries_come_along() {
 }
 
 #[test]
-fn node_comes_as_one_version() {
+fn node_is_shown_as_one_version() {
     let nvm = FakeToolchainHost::new()
         .exes(&["~/.nvm/versions/node/v20.1.0/bin/node", "~/.nvm/versions/node/v9.0.0/bin/node"])
         .file("~/.nvm/versions/node/v20.1.0/etc/npmrc", "//x/:_authToken=secret")
@@ -264,7 +264,7 @@ fn shims_are_replaced_by_the_versions_they_choose() {
 }
 
 #[test]
-fn programs_bring_what_they_link_to() {
+fn link_targets_of_programs_are_shown() {
     let fake = FakeToolchainHost::new()
         .exe("~/.local/bin/uv")
         .exe("~/.local/share/uv/python/cpython-3.12/bin/python3.12")
@@ -290,14 +290,14 @@ fn programs_bring_what_they_link_to() {
             "bind ~/.local/share/uv/python/cpython-3.12",
             "bind ~/.pyenv/versions/3.11.7",
             "path ~/.local/bin:/usr/bin",
-            "note in `~/.local/bin` these lead to folders that are not shown: tool; \
-             `sandbox.toolchains` may name those folders",
+            "note in `~/.local/bin` these programs link to folders that are not shown: tool; \
+             name those folders in `sandbox.toolchains` to show them",
         ],
     );
 }
 
 #[test]
-fn the_others_come_with_what_they_need() {
+fn other_toolchains_are_shown_with_what_they_need() {
     let conda = FakeToolchainHost::new()
         .exes(&["/opt/conda/bin/python", "/opt/conda/conda-meta/history"])
         .file("/opt/conda/.condarc", "channels: [https://x/t/secret]");
@@ -389,7 +389,7 @@ fn the_others_come_with_what_they_need() {
 }
 
 #[test]
-fn a_loose_directory_comes_alone_or_not_at_all() {
+fn an_unclaimed_directory_is_shown_alone_or_not_at_all() {
     let fake = FakeToolchainHost::new()
         .exes(&["~/bin/x", "~/tools/y/bin/y", "~/tools/y/lib/y.so", "~/.ssh/x", "~/keys/id_rsa"])
         .file("~/bin/.git/config", "url = https://u:secret@x")
@@ -421,14 +421,14 @@ fn a_loose_directory_comes_alone_or_not_at_all() {
             "bind /opt/bin",
             "bind /opt/z without auth.json",
             "path ~/bin:~/tools/y/bin:/opt/z/bin:/opt/bin:/usr/bin",
-            "note only `~/tools/y/bin` is shown; if its programs need more, `sandbox.toolchains` may name `~/tools/y`",
+            "note only `~/tools/y/bin` is shown; if its programs need more, `sandbox.toolchains` can name `~/tools/y`",
             "note `~/.ssh` is not shown: keys and settings are kept there",
-            "note `~` of the PATH is not shown: credentials lie in it",
-            "note `~/keys` of the PATH is not shown: credentials lie in it",
-            "note `~/open` is not shown: everybody may write there",
-            "note `bin` of the PATH is not shown: it is relative to wherever one is",
-            "note `/srv/v/bin` of the PATH is not shown: it is no system folder; `sandbox.toolchains` may name it",
-            "note `/home/other/bin` of the PATH is not shown: it is no system folder; `sandbox.toolchains` may name it",
+            "note `~` of the PATH is not shown: it contains credentials",
+            "note `~/keys` of the PATH is not shown: it contains credentials",
+            "note `~/open` is not shown: every user may write there",
+            "note `bin` of the PATH is not shown: it is a relative path",
+            "note `/srv/v/bin` of the PATH is not shown: it is not a system folder; `sandbox.toolchains` can name it",
+            "note `/home/other/bin` of the PATH is not shown: it is not a system folder; `sandbox.toolchains` can name it",
         ],
     );
     check(
@@ -436,14 +436,14 @@ fn a_loose_directory_comes_alone_or_not_at_all() {
         &["~", "/", "/usr/bin"],
         &[
             "path /usr/bin",
-            "note `~` is not shown: the home folder is in it",
-            "note `` of the PATH is not shown: it is no system folder; `sandbox.toolchains` may name it",
+            "note `~` is not shown: it contains the home folder",
+            "note `` of the PATH is not shown: it is not a system folder; `sandbox.toolchains` can name it",
         ],
     );
 }
 
 #[test]
-fn what_is_named_is_shown_or_an_error() {
+fn named_toolchains_are_shown_or_an_error() {
     let fake = || {
         FakeToolchainHost::new().exes(&[
             "~/tools/y/bin/y",
@@ -474,7 +474,7 @@ fn what_is_named_is_shown_or_an_error() {
         &host,
         &["~"],
         &[],
-        Err(&ToolchainError::Refused { path: host.home(), why: "the home folder is in it" }),
+        Err(&ToolchainError::Refused { path: host.home(), why: "it contains the home folder" }),
     );
     check_only(&host, &["~/x"], &[], Err(&ToolchainError::NoDirectory { path: host.at("~/x") }));
     let found = rust().env("JAVA_HOME", "/opt/x").find(&ToolchainSelection::None, &["~/.cargo/bin", "/usr/bin"]);
@@ -483,7 +483,7 @@ fn what_is_named_is_shown_or_an_error() {
 }
 
 #[test]
-fn caches_are_the_sandboxs_own_over_the_hosts() {
+fn the_sandboxs_caches_are_layered_over_the_hosts() {
     let fake = rust()
         .file("~/.cargo/registry/cache/x/a.crate", "x")
         .file("~/.cargo/git/db/x-1/FETCH_HEAD", "https://u:secret@x")
@@ -504,11 +504,11 @@ fn caches_are_the_sandboxs_own_over_the_hosts() {
 }
 
 #[test]
-fn hints_name_what_helps() {
+fn hints_name_a_fix() {
     let check = |error: &ToolchainError, want: &str| assert_eq!(error.hint().as_deref(), Some(want), "{error}");
     check(&ToolchainError::Unknown { name: "rst".to_owned(), meant: Some("rust") }, "did you mean `rust`?");
     check(
         &ToolchainError::Missing { name: "deno".to_owned() },
-        "install `deno`, or take it out of `sandbox.toolchains`",
+        "install `deno`, or remove it from `sandbox.toolchains`",
     );
 }

@@ -30,7 +30,7 @@ impl FakeToolchainHost {
         fake.exe("/usr/bin/sh")
     }
 
-    /// `~/x` is in the home, `/x` on the fake host.
+    /// Returns the path of a name: `~/x` is in the home, `/x` on the fake host.
     pub(super) fn at(&self, name: &str) -> PathBuf {
         match name.strip_prefix('~') {
             Some(rest) => self.base.join(format!("home/u{rest}")),
@@ -89,7 +89,7 @@ impl FakeToolchainHost {
         }
     }
 
-    /// Finds with a `PATH` of the fake host; names that are neither `~` nor `/` are taken as they are.
+    /// Searches with a `PATH` of the fake host; names that begin with neither `~` nor `/` are used unchanged.
     pub(super) fn find(&self, asked: &ToolchainSelection, path: &[&str]) -> Result<ToolchainSetup, ToolchainError> {
         let dirs = path.iter().map(|dir| if dir.starts_with(['~', '/']) { self.at(dir) } else { PathBuf::from(dir) });
         let path = std::env::join_paths(dirs).expect("no colons");
@@ -108,7 +108,7 @@ impl FakeToolchainHost {
         if name.starts_with(['~', '/']) { self.at(name).display().to_string() } else { name.to_owned() }
     }
 
-    /// Returns a path as the tests write it.
+    /// Returns a path in the short form that the tests use.
     pub(super) fn short(&self, path: &Path) -> String {
         self.shorten(&path.display().to_string())
     }
@@ -126,7 +126,7 @@ impl FakeToolchainHost {
         if masks.is_empty() { text } else { format!("{text} without {}", masks.join(", ")) }
     }
 
-    /// Returns all of a result but its caches, a line each.
+    /// Returns a result without its caches, one line per element.
     pub(super) fn lines(&self, found: &ToolchainSetup) -> Vec<String> {
         let mut lines: Vec<String> = found.binds.iter().map(|bind| format!("bind {}", self.bind(bind))).collect();
         let path: Vec<String> = found.path.iter().map(|dir| self.short(dir)).collect();
@@ -139,7 +139,7 @@ impl FakeToolchainHost {
         lines
     }
 
-    /// Returns the caches, a line each.
+    /// Returns the caches, one line each.
     pub(super) fn caches(&self, found: &ToolchainSetup) -> Vec<String> {
         let line = |cache: &crate::toolchain::ToolchainCache| match &cache.lower {
             Some(lower) => format!("{} {}", cache.name, self.bind(lower)),

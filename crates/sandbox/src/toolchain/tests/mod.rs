@@ -1,4 +1,4 @@
-//! Whole hosts, laid out in a temporary directory.
+//! Tests with whole hosts, created in a temporary directory.
 
 mod cases;
 mod fake_host;

@@ -1,6 +1,6 @@
-//! Random homes: whatever lies where, no secret is ever in a bind uncovered.
+//! Tests random homes: wherever secrets are, none is visible in a bind.
 //!
-//! The generator is a few lines of our own with fixed seeds, so a failure names the host that makes it.
+//! The generator is a few lines with fixed seeds, so a failure names the host that causes it.
 
 use std::fs;
 use std::path::Path;
@@ -114,7 +114,7 @@ pub(in crate::toolchain) struct SeededRng(pub(in crate::toolchain) u64);
 
 impl SeededRng {
     fn below(&mut self, sides: usize) -> usize {
-        // A linear congruence is random enough to choose names.
+        // A linear congruential generator is random enough to choose names.
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).expect("31 bits") % sides
     }
@@ -135,7 +135,7 @@ fn host(dice: &mut SeededRng) -> FakeToolchainHost {
         let name = format!("{folder}/{name}");
         let path = fake.at(&name);
         let free = path.ancestors().skip(1).all(|above| !above.exists() || above.is_dir());
-        // The file system's own programs are not a place for secrets.
+        // The system's program directory is not a place for secrets.
         if free && !path.exists() && !(folder == "/usr/bin" && content.contains(SECRET_MARKER)) {
             fake = fake.file(&name, content);
         }
@@ -154,7 +154,7 @@ fn host(dice: &mut SeededRng) -> FakeToolchainHost {
     fake
 }
 
-/// Returns the files with the mark that can be read below a bind, down to the depth that is promised.
+/// Returns the marked files that are readable below a bind, down to the guaranteed depth.
 fn unmasked_secrets(bind: &ToolchainBind, below: &Path, depth: usize, seen: &mut Vec<String>) {
     if depth > MASK_DEPTH || bind.mask.iter().any(|mask| below == mask.below) {
         return;
@@ -170,7 +170,7 @@ fn unmasked_secrets(bind: &ToolchainBind, below: &Path, depth: usize, seen: &mut
     }
 }
 
-/// `config.toml` tells something only by its folder.
+/// `config.toml` is a secret only in certain folders.
 fn is_known(path: &Path) -> bool {
     let name = path.file_name().is_some_and(|name| name != "config.toml");
     name || path.parent().is_some_and(|dir| dir.ends_with(".cargo"))
@@ -180,24 +180,24 @@ fn check(fake: &FakeToolchainHost, found: &ToolchainSetup, what: &str) {
     let home = fake.home();
     let lowers = found.caches.iter().filter_map(|cache| cache.lower.as_ref());
     for bind in found.binds.iter().chain(lowers) {
-        let told = format!("{what}: {bind:?}");
-        assert_eq!(bind.source.canonicalize().ok().as_ref(), Some(&bind.source), "{told}");
-        assert!(!home.starts_with(&bind.source), "{told}");
+        let context = format!("{what}: {bind:?}");
+        assert_eq!(bind.source.canonicalize().ok().as_ref(), Some(&bind.source), "{context}");
+        assert!(!home.starts_with(&bind.source), "{context}");
         for secret in [".ssh", ".config", ".aws"] {
             let secret = home.join(secret);
-            assert!(!bind.source.starts_with(&secret) && !secret.starts_with(&bind.source), "{told}");
+            assert!(!bind.source.starts_with(&secret) && !secret.starts_with(&bind.source), "{context}");
         }
-        assert!(!bind.source.starts_with(fake.at("/home/other")), "{told}");
+        assert!(!bind.source.starts_with(fake.at("/home/other")), "{context}");
         let mut seen = Vec::new();
         unmasked_secrets(bind, Path::new(""), 0, &mut seen);
-        assert_eq!(seen, Vec::<String>::new(), "{told}");
+        assert_eq!(seen, Vec::<String>::new(), "{context}");
     }
     for dir in &found.path {
         let shown = dir.starts_with(fake.at("/usr")) || found.binds.iter().any(|bind| dir.starts_with(&bind.target));
         assert!(shown, "{what}: {}", dir.display());
     }
-    let said = format!("{:?} {:?} {:?} {:?}", found.path, found.env, found.files, found.notes);
-    assert!(!said.contains(SECRET_MARKER), "{what}: {said}");
+    let printed = format!("{:?} {:?} {:?} {:?}", found.path, found.env, found.files, found.notes);
+    assert!(!printed.contains(SECRET_MARKER), "{what}: {printed}");
 }
 
 #[test]
@@ -215,12 +215,12 @@ fn no_secret_is_ever_shown() {
             1 => ToolchainSelection::Only(vec![dice.pick(&["rust", "node", "python"]).to_owned()]),
             _ => ToolchainSelection::Auto,
         };
-        // What was named may be refused; then nothing is shown at all.
+        // A named folder may be refused; then nothing is shown at all.
         let Ok(found) = fake.find(&asked, &path) else { continue };
         check(&fake, &found, &format!("seed {seed}"));
         binds += found.binds.len();
         masks += found.binds.iter().map(|bind| bind.mask.len()).sum::<usize>();
     }
-    // A search that finds nothing would hold every promise.
+    // A search that finds nothing would pass every check.
     assert!(binds > 50 && masks > 25, "{binds} binds, {masks} masks");
 }

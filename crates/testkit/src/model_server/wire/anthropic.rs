@@ -1,4 +1,4 @@
-//! Anthropic Messages. The prompt's tokens are told apart: `input_tokens` has nothing of what the cache did.
+//! Writes Anthropic Messages. The prompt's tokens are reported separately: `input_tokens` excludes what the cache did.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ pub(super) fn complete_body(answer: &FakeModelAnswer) -> Value {
 }
 
 pub(super) fn events(answer: &FakeModelAnswer) -> Vec<String> {
-    // At the beginning one token is there already; the end tells the true count of all.
+    // The start event already reports one token; the end reports the true total.
     let begun = answer.usage.map(|tokens| usage(BilledTokens { output: 1, ..tokens }));
     let start = message(answer, &json!([]), &Value::Null, begun);
     let mut events = vec![

@@ -1,4 +1,4 @@
-//! OpenAI Chat Completions. `prompt_tokens` has everything of the prompt; what the cache did is told beside it.
+//! Writes OpenAI Chat Completions. `prompt_tokens` covers the whole prompt; what the cache did is reported beside it.
 
 use serde_json::{Value, json};
 

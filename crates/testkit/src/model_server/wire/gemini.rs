@@ -1,5 +1,5 @@
-//! Gemini: every piece of a stream has the shape of a whole answer, and the last one its usage. Thoughts are counted
-//! beside the candidates, not within them.
+//! Writes Gemini answers: every piece of a stream has the shape of a whole answer, and the last one has the usage.
+//! Thoughts are counted beside the candidates, not within them.
 
 use serde_json::{Value, json};
 

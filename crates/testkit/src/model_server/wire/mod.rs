@@ -1,4 +1,4 @@
-//! The four wires: how a call is read, and how an answer and an error are written on each.
+//! Reads calls, and writes answers and errors, on each of the four wire formats.
 
 mod anthropic;
 mod chat;
@@ -25,13 +25,13 @@ pub(super) enum ParsedModelRequest {
     Call(FakeModelCall),
     Count(FakeModelWire, u64),
     Models(FakeModelWire),
-    /// A websocket, which is politely refused.
+    /// A websocket, which is refused.
     WebsocketUpgrade(FakeModelWire),
     HealthProbe,
     NotFound(FakeModelWire),
 }
 
-/// A call of the model, as far as the answer depends on it.
+/// A model call, as far as the answer depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FakeModelCall {
     pub(super) wire: FakeModelWire,
@@ -51,15 +51,15 @@ pub(super) enum StreamFormat {
     Array,
 }
 
-/// What is written, whatever the wire.
+/// An answer, independent of the wire.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct FakeModelAnswer {
-    /// Makes names that differ from answer to answer.
+    /// Makes ids that differ from answer to answer.
     pub(super) number: usize,
     pub(super) model: String,
     pub(super) content: FakeModelContent,
     pub(super) stop: FakeStopReason,
-    /// Nothing where the server keeps it to itself.
+    /// `None` where the server does not report it.
     pub(super) usage: Option<BilledTokens>,
 }
 
@@ -77,7 +77,7 @@ pub(super) enum FakeStopReason {
 }
 
 impl FakeModelAnswer {
-    /// The text word by word, each with the space behind it.
+    /// Returns the text word by word, each with the space after it.
     fn pieces(text: &str) -> impl Iterator<Item = &str> {
         text.split_inclusive(' ')
     }
@@ -87,7 +87,7 @@ impl FakeModelAnswer {
     }
 }
 
-/// Reads what is asked for from a request as it arrived.
+/// Parses a request as it arrived.
 pub(super) fn parse_request(method: &Method, uri: &Uri, headers: &HeaderMap, body: &Value) -> ParsedModelRequest {
     let path = uri.path();
     let wire = guess_wire(path, headers);
@@ -127,11 +127,11 @@ fn parse_call(wire: FakeModelWire, uri: &Uri, body: &Value) -> FakeModelCall {
     let number = |path: &str| body.pointer(path).and_then(Value::as_u64);
     let flag = |path: &str| body.pointer(path).and_then(Value::as_bool).unwrap_or(false);
     let sse = if flag("/stream") { StreamFormat::Events } else { StreamFormat::No };
-    let (model, stream, tells_usage, most_tokens) = match wire {
+    let (model, stream, reports_usage, max_tokens) = match wire {
         FakeModelWire::Anthropic => (None, sse, true, number("/max_tokens")),
         FakeModelWire::Chat => {
-            let told = sse == StreamFormat::No || flag("/stream_options/include_usage");
-            (None, sse, told, number("/max_completion_tokens").or_else(|| number("/max_tokens")))
+            let reported = sse == StreamFormat::No || flag("/stream_options/include_usage");
+            (None, sse, reported, number("/max_completion_tokens").or_else(|| number("/max_tokens")))
         }
         FakeModelWire::Responses => (None, sse, true, number("/max_output_tokens")),
         FakeModelWire::Gemini => {
@@ -151,9 +151,9 @@ fn parse_call(wire: FakeModelWire, uri: &Uri, body: &Value) -> FakeModelCall {
         wire,
         model: model.unwrap_or_else(named),
         stream,
-        reports_usage: tells_usage,
+        reports_usage,
         offers_tools: body.get("tools").and_then(Value::as_array).is_some_and(|tools| !tools.is_empty()),
-        max_tokens: most_tokens,
+        max_tokens,
         prompt_tokens: prompt_tokens(wire, body),
     }
 }
@@ -169,7 +169,7 @@ fn prompt_tokens(wire: FakeModelWire, body: &Value) -> u64 {
 }
 
 impl FakeModelWire {
-    /// The answer as one object.
+    /// Returns the answer as one object.
     pub(super) fn complete_body(self, answer: &FakeModelAnswer) -> Value {
         match self {
             Self::Anthropic => anthropic::complete_body(answer),
@@ -179,15 +179,15 @@ impl FakeModelWire {
         }
     }
 
-    /// The answer as one object, with a usage told in the words of chat and put into those of this wire, right or wrong
-    /// as it is; null leaves it out.
+    /// Returns the answer as one object, with a usage in the fields of chat that is renamed to those of this wire and
+    /// otherwise unchanged, right or wrong; null omits it.
     pub(super) fn body_with_usage(self, answer: &FakeModelAnswer, usage: &Value) -> Value {
         let mut body = self.complete_body(answer);
         let field = if self == Self::Gemini { "usageMetadata" } else { "usage" };
         if let (Some(body), false) = (body.as_object_mut(), usage.is_null()) {
             body.insert(field.to_owned(), self.rename_usage(usage));
         }
-        // Models that reason say so before they say anything else.
+        // Models that reason send the reasoning before the text.
         if self == Self::Responses
             && let Some(output) = body.get_mut("output").and_then(Value::as_array_mut)
         {
@@ -225,7 +225,7 @@ impl FakeModelWire {
         body.pointer(field).is_some()
     }
 
-    /// The answer as the pieces of a stream.
+    /// Returns the answer as the pieces of a stream.
     pub(super) fn events(self, answer: &FakeModelAnswer, stream: StreamFormat) -> Vec<String> {
         match self {
             Self::Anthropic => anthropic::events(answer),
@@ -247,7 +247,7 @@ impl FakeModelWire {
         }
     }
 
-    /// An error in the middle of a stream.
+    /// Returns an error in the middle of a stream.
     pub(super) fn stream_error(self, kind: &str, message: &str) -> String {
         match self {
             Self::Anthropic => {
@@ -283,7 +283,7 @@ impl FakeModelWire {
         }
     }
 
-    /// What a wrong key is called.
+    /// Returns the error kind for a wrong key.
     pub(super) fn unauthorised(self) -> &'static str {
         match self {
             Self::Anthropic => "authentication_error",
@@ -301,7 +301,7 @@ impl FakeModelWire {
     }
 }
 
-/// The one model of the server, if somebody asks; calls may name any.
+/// The only model that the server lists; calls may name any.
 const MODEL: &str = "scripted";
 
 fn named_event(event: &str, value: &Value) -> String {

@@ -1,4 +1,4 @@
-//! OpenAI Responses: every event is numbered, and the last one has the whole answer with its usage.
+//! Writes OpenAI Responses: every event is numbered, and the last one has the whole answer with its usage.
 
 use serde_json::{Value, json};
 
