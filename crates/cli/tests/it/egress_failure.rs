@@ -183,7 +183,7 @@ fn egress_proxy_dies() {
             _ => (),
         }
     }
-    assert_eq!(cut, ["the provider does not take the key", "the way out was served anew meanwhile"]);
+    assert_eq!(cut, ["the provider does not take the key", "the egress proxy restarted meanwhile"]);
     assert_eq!((iterations, fixture.calls().len()), (1, 4), "{events:?}");
     assert_eq!(audit(&fixture).iter().filter(|line| line["kind"] == "restarted").count(), 1);
     let verified = fixture.ralph(&["audit", "verify", "@"]);

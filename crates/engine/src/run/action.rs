@@ -1,57 +1,42 @@
-//! One action of the model, done once even when the process dies in the middle of it.
+//! Carries out one action of the model, exactly once even when the process dies in the middle of it.
 
 use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ralph_core::action::{Action, ActionKind, PermissionBits, RepoPath, WriteAccess};
+use ralph_core::action::{Action, PermissionBits, RepoPath, WriteAccess};
 use ralph_core::event::{ActionOutcome, Event, EventLogLevel, PreActionState};
 use ralph_core::hash::sha256;
 use ralph_core::run::PendingAction;
 use ralph_core::{patch, text};
 use ralph_sandbox::{Error as SandboxError, Sandbox};
-use serde::{Deserialize, Serialize};
 
-use super::close_checkpoint::ACTION_LOG_FILE;
+use super::action_log::{ACTION_LOG_FILE, ActionLogEntry};
+use super::context::{RunContext, error_chain};
+use super::controls::ControlHandler;
+use super::egress_events::EgressEvents;
+use super::interrupts::Interrupts;
 use super::last_actions::{output_name, output_path};
-use super::runner::{Runner, error_chain};
+use super::model_account::ModelAccount;
+use super::work_sandbox::WorkSandbox;
 use crate::check;
 use crate::error::{Error, file_error};
-use crate::git::inside::{self, CloneSnapshot, CloneStatus, CommitPaths};
-use crate::git::{self, Sha};
-use crate::store::RunFolder;
+use crate::git;
+use crate::git::inside::{self, CloneStatus, CommitPaths};
 
 /// The largest file a model may patch or extend.
 const FILE_CAP: u64 = 16 << 20;
 
-/// How often is looked at what the way out refused while a command runs.
+/// How often the refusals of the egress proxy are recorded while a command runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How an action went; `Err` is only for trouble that is not the model's.
+/// How an action went. Failures that the model did not cause are an `Err` instead.
 #[derive(Debug)]
 struct ActionReport {
     outcome: ActionOutcome,
     code: Option<i32>,
     timed_out: bool,
     detail: String,
-}
-
-/// A line of [`ACTION_LOG_FILE`].
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct ActionLogEntry {
-    pub(super) index: u32,
-    pub(super) kind: ActionKind,
-    pub(super) brief: String,
-    pub(super) outcome: ActionOutcome,
-    pub(super) code: Option<i32>,
-    /// The command was ended at its timeout; what it returns by itself says nothing of that. Missing in older runs.
-    #[serde(default)]
-    pub(super) timed_out: bool,
-    pub(super) duration_ms: u64,
-    pub(super) detail: String,
-    /// What a failed command complained about.
-    #[serde(default)]
-    pub(super) complaint: String,
 }
 
 impl ActionReport {
@@ -68,15 +53,24 @@ impl ActionReport {
     }
 }
 
-impl Runner {
-    pub(super) async fn execute_action(&mut self, n: u32, index: u32, again: bool) -> Result<(), Error> {
-        let reply = self.current_reply(n)?;
+/// Carries out one action of a reply.
+#[derive(Debug)]
+pub(super) struct ActionStep<'a> {
+    pub(super) run: &'a mut RunContext,
+    pub(super) work: &'a mut WorkSandbox,
+    pub(super) models: &'a mut ModelAccount,
+    pub(super) interrupts: &'a mut Interrupts,
+}
+
+impl ActionStep<'_> {
+    pub(super) async fn execute(&mut self, n: u32, index: u32, again: bool) -> Result<(), Error> {
+        let reply = self.models.current_reply(self.run, n)?;
         let Some(action) = usize::try_from(index).ok().and_then(|at| reply.actions.get(at)).cloned() else {
-            let run = self.folder.id();
+            let run = self.run.folder.id();
             let why = format!("the answer of iteration {n} has no action {index}");
             return Err(Error::CannotResume { hint: format!("ralph resume --recreate {run}"), run, why });
         };
-        let begun = if again { self.state().open.as_ref().and_then(|open| open.begun.clone()) } else { None };
+        let begun = if again { self.run.state().open.as_ref().and_then(|open| open.begun.clone()) } else { None };
         let began = Instant::now();
         let mut complaint = String::new();
         let done = match &action {
@@ -99,18 +93,18 @@ impl Runner {
                 Some(ActionReport::ok(text::first_line(reason, 300)))
             }
         };
-        // `None`: somebody stopped the run in the middle of a command. It counts as begun and is done again on resume.
+        // `None`: the run was stopped in the middle of a command. The action counts as begun and is repeated on resume.
         let Some(done) = done else { return Ok(()) };
         self.finish_action(n, index, &action, &done, began.elapsed(), complaint)
     }
 
     fn begin_action(&mut self, n: u32, index: u32, action: &Action, before: PreActionState) -> Result<(), Error> {
-        let begun = self.state().open.as_ref().and_then(|open| open.begun.as_ref());
+        let begun = self.run.state().open.as_ref().and_then(|open| open.begun.as_ref());
         if begun.is_some_and(|begun| begun.index == index && begun.before == before) {
             return Ok(());
         }
-        let brief = self.redactor.redact(&action.brief()).into_owned();
-        self.events.append(Event::ActionStarted { n, index, kind: action.kind(), brief, before })
+        let brief = self.run.redactor.redact(&action.brief()).into_owned();
+        self.run.append(Event::ActionStarted { n, index, kind: action.kind(), brief, before })
     }
 
     fn finish_action(
@@ -122,12 +116,12 @@ impl Runner {
         took: Duration,
         complaint: String,
     ) -> Result<(), Error> {
-        let detail = self.redactor.redact(&done.detail).into_owned();
+        let detail = self.run.redactor.redact(&done.detail).into_owned();
         let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let acted = ActionLogEntry {
             index,
             kind: action.kind(),
-            brief: self.redactor.redact(&action.brief()).into_owned(),
+            brief: self.run.redactor.redact(&action.brief()).into_owned(),
             outcome: done.outcome,
             code: done.code,
             timed_out: done.timed_out,
@@ -135,20 +129,13 @@ impl Runner {
             detail: detail.clone(),
             complaint,
         };
-        let path = self.folder.iteration(n).join(ACTION_LOG_FILE);
-        // The first line break ends a line that a process could not finish.
+        let path = self.run.folder.iteration(n).join(ACTION_LOG_FILE);
+        // The leading line break terminates a line that a crashed process left unfinished.
         let line = format!("\n{}\n", serde_json::to_string(&acted).unwrap_or_default());
         let mut log =
             std::fs::File::options().append(true).create(true).open(&path).map_err(file_error("open", &path))?;
         log.write_all(line.as_bytes()).map_err(file_error("append to", &path))?;
-        self.events.append(Event::ActionFinished {
-            n,
-            index,
-            outcome: done.outcome,
-            code: done.code,
-            duration_ms,
-            detail,
-        })
+        self.run.append(Event::ActionFinished { n, index, outcome: done.outcome, code: done.code, duration_ms, detail })
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of one action, read once")]
@@ -170,48 +157,52 @@ impl Runner {
                 Err(error) => return self.refuse_action(n, index, action, format!("cwd {error}")),
             },
         };
-        let sandbox = self.sandbox()?;
+        let sandbox = self.work.sandbox()?;
         let mut begun = begun;
         let mut retried = false;
         let (ran, timeout) = loop {
-            let timeout = Duration::from_secs(u64::from(timeout_s)).min(self.time_left());
+            let timeout = Duration::from_secs(u64::from(timeout_s)).min(self.run.time_left());
             match begun.take() {
                 Some(PendingAction { before: PreActionState::Tree { head, tree, index }, .. }) => {
-                    // It had been begun when the process died: from the same tree, it is done as if for the first time.
+                    // The process died during the action: repeat it from the same tree, as if for the first time.
                     let index = index.as_deref().unwrap_or(&head);
-                    inside::restore(&*sandbox, &self.snapshot(&head, &tree, index)?).await?;
+                    inside::restore(&*sandbox, &self.run.snapshot(&head, &tree, index)?).await?;
                 }
                 _ => {
-                    let survey = self.tree_status().await?;
+                    let survey = self.work.tree_status(self.run.state()).await?;
                     self.begin_action(n, index, action, tree_before(survey))?;
                 }
             }
-            self.tree_status = None;
-            let restarts = self.egress_restarts();
-            let (halt, now, redactor) = (self.halt.clone(), self.stops.now.clone(), self.redactor.clone());
+            self.work.forget_tree();
+            let restarts = self.work.egress_restarts();
+            let (tokens, redactor) = (self.interrupts.tokens(), self.run.redactor.clone());
             let running = check::run(&*sandbox, command, &cwd, timeout, &redactor);
             tokio::pin!(running);
             let ran = loop {
                 tokio::select! {
                     ran = &mut running => break ran,
-                    () = halt.cancelled() => return Ok(None),
-                    () = now.cancelled() => return Ok(None),
-                    Some(asked) = self.controls.recv() => self.handle_control_mid_action(asked).await?,
-                    () = tokio::time::sleep(POLL_INTERVAL) => self.record_refusals()?,
+                    () = tokens.aborted() => return Ok(None),
+                    Some(asked) = self.interrupts.next_control() => {
+                        let (run, work, models) = (&mut *self.run, &mut *self.work, &mut *self.models);
+                        ControlHandler { run, work, models, interrupts: self.interrupts }
+                            .handle_mid_action(asked)
+                            .await?;
+                    }
+                    () = tokio::time::sleep(POLL_INTERVAL) => EgressEvents { run: self.run }.record_refusals()?,
                 }
             };
-            // A command that failed while its way out was cut failed by no fault of its own. Once is enough: what cuts
-            // it every time is the command itself.
-            let cut = self.egress_restarts() != restarts && matches!(&ran, Ok(ran) if !ran.passed());
+            // A command that failed while the egress proxy restarted may not be to blame, so it is run again. Only
+            // once: if the proxy dies every time, the command itself causes it.
+            let cut = self.work.egress_restarts() != restarts && matches!(&ran, Ok(ran) if !ran.passed());
             if !cut || retried {
                 break (ran, timeout);
             }
             retried = true;
-            self.log(
+            self.run.log(
                 EventLogLevel::Warn,
-                "the way out was served anew meanwhile: the command is run again".to_owned(),
+                "the egress proxy restarted meanwhile: the command is run again".to_owned(),
             )?;
-            begun = self.state().open.as_ref().and_then(|open| open.begun.clone());
+            begun = self.run.state().open.as_ref().and_then(|open| open.begun.clone());
         };
         let ran = match ran {
             Ok(ran) => ran,
@@ -221,10 +212,10 @@ impl Runner {
             Err(error) => return Err(error),
         };
         if ran.text.is_empty() {
-            // What an attempt before this one printed is not what it printed.
-            let _ = std::fs::remove_file(output_path(&self.folder, n, index));
+            // An earlier attempt may have left its output, which is not the output of this one.
+            let _ = std::fs::remove_file(output_path(&self.run.folder, n, index));
         } else {
-            self.files.write_artefact(&*sandbox, n, &output_name(index), ran.text.as_bytes()).await?;
+            self.run.files.write_artefact(&*sandbox, n, &output_name(index), ran.text.as_bytes()).await?;
         }
         let outcome = if ran.passed() { ActionOutcome::Ok } else { ActionOutcome::Failed };
         if !ran.passed() {
@@ -258,7 +249,7 @@ impl Runner {
             Ok(path) => path,
             Err(error) => return self.refuse_action(n, index, action, error.to_string()),
         };
-        if path.as_str() == self.state().started.task_path {
+        if path.as_str() == self.run.state().started.task_path {
             return self.refuse_action(
                 n,
                 index,
@@ -273,7 +264,7 @@ impl Runner {
             }
             (Err(why), _) => return self.refuse_action(n, index, action, why.to_string()),
         }
-        let sandbox = self.sandbox()?;
+        let sandbox = self.work.sandbox()?;
         let relative = Path::new(path.as_str());
         let old = match sandbox.read(relative, FILE_CAP).await {
             Ok(bytes) => Some(bytes),
@@ -286,7 +277,7 @@ impl Runner {
         if let Some(PendingAction { before: PreActionState::File { before, after, .. }, .. }) = begun {
             let found = old.as_deref().map(sha256);
             if let Some(old) = old.as_deref().filter(|_| found.as_deref() == Some(&after)) {
-                // Its permissions may still be the old ones.
+                // The content is written; its permissions may still be the old ones.
                 return self.write_file(&*sandbox, &path, old, edit.mode()).await.map(Some);
             }
             if found != before {
@@ -324,7 +315,7 @@ impl Runner {
         new: &[u8],
         mode: Option<u32>,
     ) -> Result<ActionReport, Error> {
-        self.tree_status = None;
+        self.work.forget_tree();
         match sandbox.write(Path::new(path.as_str()), new, mode).await {
             Ok(()) => Ok(ActionReport::ok(format!("{}: {} bytes", path.as_str(), new.len()))),
             Err(error @ SandboxError::Refused { .. }) => Ok(ActionReport::refused(error.to_string())),
@@ -347,19 +338,19 @@ impl Runner {
                 return self.refuse_action(n, index, action, error.to_string());
             }
         }
-        let sandbox = self.sandbox()?;
-        let message = self.commit_message(n, message);
+        let sandbox = self.work.sandbox()?;
+        let message = self.run.commit_message(n, message);
         if let Some(PendingAction { before: PreActionState::Tree { head, .. }, .. }) = &begun {
             let made = inside::head_if_child_of(&*sandbox, head, &message).await?;
             if let Some(sha) = made {
-                self.tree_status = None;
+                self.work.forget_tree();
                 return Ok(Some(ActionReport::ok(format!("{} (made before the restart)", text::head(&sha, 10)))));
             }
         } else {
-            let survey = self.tree_status().await?;
+            let survey = self.work.tree_status(self.run.state()).await?;
             self.begin_action(n, index, action, tree_before(survey))?;
         }
-        self.tree_status = None;
+        self.work.forget_tree();
         Ok(Some(match self.commit_in_sandbox(n, &message, paths).await? {
             Ok(Some(sha)) => ActionReport::ok(text::head(&sha, 10)),
             Ok(None) => ActionReport::failed("there is nothing to commit"),
@@ -367,21 +358,21 @@ impl Runner {
         }))
     }
 
-    /// Commits paths, or everything; the inner `Err` is git's own complaint.
-    pub(super) async fn commit_in_sandbox(
+    /// Commits paths, or everything; the inner `Err` is git's own error message.
+    async fn commit_in_sandbox(
         &mut self,
         n: u32,
         message: &str,
         paths: &[String],
     ) -> Result<Result<Option<String>, String>, Error> {
-        let sandbox = self.sandbox()?;
-        let started = &self.state().started;
+        let sandbox = self.work.sandbox()?;
+        let started = &self.run.state().started;
         let only: Vec<&str> = paths.iter().map(String::as_str).collect();
         let paths = if only.is_empty() { CommitPaths::All } else { CommitPaths::Only(&only) };
         let made =
             inside::commit(&*sandbox, message, paths, &git::trailers(&started.run, n), &git::stamp(&started.identity))
                 .await;
-        self.tree_status = None;
+        self.work.forget_tree();
         match made {
             Ok(sha) => Ok(Ok(sha.map(|sha| sha.to_string()))),
             Err(git::Error::SandboxScript { said, .. }) => Ok(Err(said)),
@@ -389,31 +380,6 @@ impl Runner {
             Err(error) => Err(error.into()),
         }
     }
-
-    /// Returns the commit message as it will stand, trailers included.
-    pub(super) fn commit_message(&self, n: u32, message: &str) -> String {
-        let message = self.redactor.redact(message);
-        let message = if message.trim().is_empty() { format!("iteration {n}").into() } else { message };
-        git::compose_message(&message, &git::trailers(self.state().id(), n))
-    }
-
-    pub(super) fn snapshot(&self, head: &str, tree: &str, index: &str) -> Result<CloneSnapshot, Error> {
-        let branch = Some(format!("refs/heads/{}", self.state().started.branch));
-        Ok(CloneSnapshot { head: Sha::parse(head)?, branch, index: Sha::parse(index)?, tree: Sha::parse(tree)? })
-    }
-}
-
-/// Returns what the actions of an iteration did, each once, in order.
-pub(super) fn read_action_log(folder: &RunFolder, n: u32) -> Result<Vec<ActionLogEntry>, Error> {
-    let bytes = folder.read(&folder.iteration(n).join(ACTION_LOG_FILE))?.unwrap_or_default();
-    let mut by_index = std::collections::BTreeMap::new();
-    for line in String::from_utf8_lossy(&bytes).lines() {
-        // A crash between this file and the event leaves a line for an action that is then done again.
-        if let Ok(acted) = serde_json::from_str::<ActionLogEntry>(line) {
-            by_index.insert(acted.index, acted);
-        }
-    }
-    Ok(by_index.into_values().collect())
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,7 @@
 //! Rebuilds a run whose folder is gone from its sandbox.
 //!
-//! What the sandbox's files say can have been written by the agent, so they only ever make the run poorer: budgets come
-//! from the task on the base commit, boxes are proved again, spend is what the metrics say and at least what they say.
+//! The agent can have written anything into the sandbox's files, so they can only be to the run's disadvantage: budgets
+//! come from the task on the base commit, boxes are proved again, and what the metrics say was spent counts as spent.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,9 @@ use ralph_sandbox::{Sandbox, SandboxLabel};
 use serde::Deserialize;
 
 use super::begin::{RunRefs, RunSpec, check_priced};
-use super::runner::{KeepSandbox, Runner, StopSignals};
+use super::interrupts::StopSignals;
+use super::runner::Runner;
+use super::work_sandbox::KeepSandbox;
 use crate::error::{Error, file_error};
 use crate::git::{self, BareRepo, Sha, UserRepo, inside};
 use crate::host::HostContext;
@@ -28,7 +30,7 @@ struct AdoptedMetrics {
     tokens: u64,
 }
 
-/// Where a sandbox says it came from: labels on the host, which nothing inside can change.
+/// Where a sandbox comes from, by its labels on the host, which nothing inside can change.
 #[derive(Debug, Clone)]
 pub struct SandboxOrigin {
     pub run: String,
@@ -62,12 +64,12 @@ pub async fn sandbox_origin(host: &HostContext, backend: &str, sandbox: &str) ->
     })
 }
 
-/// Makes the run folder anew around a sandbox that still exists.
+/// Rebuilds the run folder of a sandbox that still exists.
 pub async fn adopt(
     host: &HostContext,
     origin: SandboxOrigin,
     sandbox: &str,
-    wish: RunSpec,
+    spec: RunSpec,
     announce: Box<dyn EventObserver>,
 ) -> Result<Runner, Error> {
     if RunId::parse(&origin.run).is_err() {
@@ -78,7 +80,7 @@ pub async fn adopt(
         let why = "it still has its folder, so there is nothing to rebuild".to_owned();
         return Err(Error::CannotAdopt { why, hint: format!("ralph resume {}", origin.run), run: origin.run });
     }
-    check_priced(&wish)?;
+    check_priced(&spec)?;
     let backend = host.backend(&origin.backend)?;
     let place = sandboxes::open(host, &*backend, sandbox, None).await?.sandbox;
     inside::remove_stale_locks(&*place).await?;
@@ -87,8 +89,8 @@ pub async fn adopt(
     let base = Sha::parse(&origin.base)?;
     let bare = BareRepo::create(&host.git, &folder.bare_path(), repo.format()).await?;
     bare.seed_from(&repo, &base).await?;
-    write_atomic(&folder.task_path(), wish.source.as_bytes())?;
-    // The commit that added the task file counts as part of the work: from here it cannot be told apart from it.
+    write_atomic(&folder.task_path(), spec.source.as_bytes())?;
+    // The commit that added the task file counts as part of the work: from here the two cannot be told apart.
     let places = RunRefs {
         repo: repo.top().display().to_string(),
         run: &origin.run,
@@ -102,7 +104,7 @@ pub async fn adopt(
         recovered: true,
         carried,
         baseline: false,
-        ..super::begin::started_event(&wish, &bare, places).await?
+        ..super::begin::started_event(&spec, &bare, places).await?
     };
     bare.set_branch(&git::RunBranch::parse(&origin.branch)?, &base).await?;
     let n = started.carried.iterations;
@@ -115,15 +117,15 @@ pub async fn adopt(
         return Err(Error::Refused(format!("sandbox `{sandbox}` holds no commit that can be taken over")));
     };
     let mut runner = Runner::open(host.clone(), folder, announce, StopSignals::default(), KeepSandbox::Always).await?;
-    runner.events.append(Event::RunStarted(Box::new(started.clone())))?;
-    runner.sandbox = Some(place.clone());
-    runner.files.recover(&*place).await?;
+    runner.run.append(Event::RunStarted(Box::new(started.clone())))?;
+    runner.work.sandbox = Some(place.clone());
+    runner.run.files.recover(&*place).await?;
     let spent = started.carried.cost;
-    runner.log(
+    runner.run.log(
         EventLogLevel::Warn,
         format!("recovered from sandbox `{sandbox}`: {n} iterations, {spent} spent; every box is proved again"),
     )?;
-    runner.events.append(Event::SandboxReady {
+    runner.run.append(Event::SandboxReady {
         sandbox: sandbox.to_owned(),
         backend: origin.backend,
         isolated: backend.capabilities().isolation.is_isolated(),
@@ -131,7 +133,7 @@ pub async fn adopt(
         head: (&head).into(),
         reclaim: ticked_boxes(&*place, &started.task_path).await,
     })?;
-    runner.pause(ralph_core::event::RunStopReason::Asked)?;
+    runner.run.pause(ralph_core::event::RunStopReason::Asked)?;
     Ok(runner)
 }
 
@@ -149,7 +151,7 @@ async fn read_carried(sandbox: &dyn Sandbox) -> CarriedUsage {
     carried
 }
 
-/// Returns the boxes the sandbox's copy of the task has ticked: claims, nothing more.
+/// Returns the boxes that are ticked in the sandbox's copy of the task. They count as claims, not as verified.
 async fn ticked_boxes(sandbox: &dyn Sandbox, path: &str) -> Vec<String> {
     let Ok(bytes) = sandbox.read(Path::new(path), 4 << 20).await else { return Vec::new() };
     let Ok(task) = task::parse(&String::from_utf8_lossy(&bytes)) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Hears what an agent prints while it works.
+//! Reads the output of an agent while it works.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -10,17 +10,17 @@ use ralph_core::redact::Redactor;
 use ralph_core::text;
 use ralph_sandbox::{HeadTailBuffer, OutputSink, OutputStream};
 
-/// What an alarm calls it when a secret stands in what an agent says.
+/// How an alarm names this output when a secret is found in it.
 const ALARM_SOURCE: &str = "what the agent printed";
 
 /// How much of the output is kept, from its start and its end.
 const OUTPUT_CAP: usize = 4 << 20;
-/// How much of what it complains about.
+/// How much of the error output is kept.
 const STDERR_CAP: usize = 64 << 10;
-/// So many things an agent says are told in a session; all of them stand in the artefact.
+/// How many output events of a session are reported; the artefact holds all of them.
 const MAX_REPORTED_EVENTS: usize = 400;
 
-/// What was heard of one session. Clones share it.
+/// The output of one session so far. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct SessionOutput {
     state: Arc<Mutex<SessionOutputState>>,
@@ -31,7 +31,7 @@ struct SessionOutputState {
     reader: Box<dyn AgentOutputReader>,
     redactor: Redactor,
     lines: LineSplitter,
-    /// Every line as it comes, for the case that nobody is left to write the transcript.
+    /// Every line as it arrives, in case this process dies before it writes the transcript.
     transcript_file: Option<TranscriptFile>,
     events: Vec<AgentOutputEvent>,
     reported: usize,
@@ -41,19 +41,19 @@ struct SessionOutputState {
     finished: Option<Instant>,
 }
 
-/// All that is left of a session when it is over.
+/// The output of a session that ended.
 #[derive(Debug)]
 pub(super) struct SessionTranscript {
     pub(super) finished: Option<AgentResult>,
-    /// The last words of the agent.
+    /// The last text of the agent.
     pub(super) last_text: String,
-    /// What was said and not told yet.
+    /// Events that were not reported yet.
     pub(super) events: Vec<AgentOutputEvent>,
     pub(super) output: String,
     pub(super) stderr: String,
 }
 
-/// What was heard so far, in a file.
+/// The file that holds the output so far.
 #[derive(Debug)]
 struct TranscriptFile {
     file: File,
@@ -61,7 +61,7 @@ struct TranscriptFile {
 }
 
 impl TranscriptFile {
-    /// Writes a line down. A disk that is full must not end a session, which keeps its transcript in memory too.
+    /// Appends a line. Errors are ignored: a full disk must not end a session, whose transcript is in memory too.
     fn write_line(&mut self, line: &str) {
         if line.len() < self.left {
             self.left -= line.len() + 1;
@@ -87,17 +87,17 @@ impl SessionOutput {
         Self { state: Arc::new(Mutex::new(ears)) }
     }
 
-    /// Returns what the session's output goes into.
+    /// Returns the sink for the session's output.
     pub(super) fn sink(&self) -> impl OutputSink + use<> {
         SessionSink(Arc::clone(&self.state))
     }
 
-    /// Returns what was said since this was last asked.
+    /// Returns the events since the last call.
     pub(super) fn take_events(&self) -> Vec<AgentOutputEvent> {
         std::mem::take(&mut self.lock_state().events)
     }
 
-    /// Returns how long ago the agent said it is done.
+    /// Returns how long ago the agent reported that it is done.
     pub(super) fn finished_for(&self) -> Option<Duration> {
         self.lock_state().finished.map(|since| since.elapsed())
     }
@@ -106,7 +106,7 @@ impl SessionOutput {
         self.lock_state().last_output.elapsed()
     }
 
-    /// Returns all that was heard, with secrets masked.
+    /// Returns the whole output, with secrets masked.
     pub(super) fn finish(&self) -> SessionTranscript {
         let mut ears = self.lock_state();
         let lines = std::mem::take(&mut ears.lines);
@@ -142,7 +142,7 @@ impl SessionOutput {
 
 impl SessionOutputState {
     fn push_line(&mut self, line: &str) {
-        // Masked first of all: readers cut what they keep, and half a secret is not found any more.
+        // Mask before anything else: readers cut what they keep, and half a secret is not recognized any more.
         let line = self.redactor.redact_and_report(ALARM_SOURCE, line);
         if let Some(journal) = &mut self.transcript_file {
             journal.write_line(&line);

@@ -1,4 +1,4 @@
-//! The start of a run: everything that counts is read on the host once and pinned.
+//! Starts a run: reads everything that matters on the host once and pins it.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -18,13 +18,15 @@ use ralph_core::policy::Policy;
 use ralph_core::task::Task;
 
 use super::SelectedAgent;
-use super::runner::{KeepSandbox, Runner, StopSignals};
+use super::interrupts::StopSignals;
+use super::runner::Runner;
+use super::work_sandbox::KeepSandbox;
 use crate::error::{Error, file_error};
 use crate::git::{self, BareRepo, BaseCommit, UserRepo};
 use crate::host::HostContext;
 use crate::store::{EventObserver, RunFolder, write_atomic};
 
-/// What a run is made from, as [`crate::setup`] works it out.
+/// What a run is started with, as [`crate::setup`] works it out.
 #[derive(Debug)]
 pub struct RunSpec {
     pub repo: PathBuf,
@@ -38,7 +40,7 @@ pub struct RunSpec {
     pub image: Option<String>,
     pub resources: PinnedResources,
     pub toolchains: ToolchainSelection,
-    /// Secrets to lend, each as `NAME=HOST`.
+    /// Secrets granted to the sandbox, each as `NAME=HOST`.
     pub secret_grants: Vec<String>,
     /// The agent that works in the sandbox instead of ralph's own engine.
     pub agent: Option<PinnedAgent>,
@@ -48,7 +50,7 @@ pub struct RunSpec {
     pub identity: CommitIdentity,
     pub ladder: Vec<LadderRung>,
     pub check_timeout_s: u64,
-    /// How many bytes may leave before an alarm is raised.
+    /// How many bytes may be sent out before an alarm is raised.
     pub alarm_after: Option<u64>,
     pub baseline: bool,
     pub include_dirty: bool,
@@ -58,59 +60,59 @@ pub struct RunSpec {
 #[derive(Debug)]
 pub struct PreparedRun {
     pub runner: Runner,
-    /// What a person should know before it goes on.
+    /// What the user should know before the run goes on.
     pub remarks: Vec<String>,
 }
 
 /// Makes the run folder, takes the base commit's objects and appends the first event.
 pub async fn begin(
     host: &HostContext,
-    wish: RunSpec,
+    spec: RunSpec,
     announce: Box<dyn EventObserver>,
     stops: StopSignals,
     keep: KeepSandbox,
 ) -> Result<PreparedRun, Error> {
-    check_priced(&wish)?;
-    check_agent(host, &wish)?;
+    check_priced(&spec)?;
+    check_agent(host, &spec)?;
     remove_unstarted_runs(host)?;
-    let repo = UserRepo::find(&host.git, &wish.repo).await?;
-    let base = repo.base(wish.base_branch.as_deref()).await?;
+    let repo = UserRepo::find(&host.git, &spec.repo).await?;
+    let base = repo.base(spec.base_branch.as_deref()).await?;
     let run = new_run_id()?;
     let folder = host.home.run_folder(&run);
-    // What the model answered stands there as it came: nobody else's business.
+    // The folder holds the model's answers unmasked, so only the user may read it.
     let mut dirs = fs::DirBuilder::new();
     dirs.recursive(true).mode(0o700);
     dirs.create(host.home.runs_dir()).map_err(file_error("make the folder", &host.home.runs_dir()))?;
-    // Made exclusively: two runs can never share a folder.
+    // `create_dir` fails when the folder exists, so two runs can never share one.
     fs::create_dir(folder.path()).map_err(file_error("make the run folder", folder.path()))?;
     let mut remarks = Vec::new();
-    let started = match prepare_repository(host, &wish, &repo, &base, &run, &folder, &mut remarks).await {
+    let started = match prepare_repository(host, &spec, &repo, &base, &run, &folder, &mut remarks).await {
         Ok(started) => started,
         Err(error) => {
-            // Nothing has begun: an empty folder would only be in the way.
+            // Nothing has started: remove the useless folder.
             let _ = fs::remove_dir_all(folder.path());
             return Err(error);
         }
     };
     let mut runner = Runner::open(host.clone(), folder, announce, stops, keep).await?;
-    runner.events.append(Event::RunStarted(Box::new(started)))?;
+    runner.run.append(Event::RunStarted(Box::new(started)))?;
     Ok(PreparedRun { runner, remarks })
 }
 
-/// Refuses a profile whose calls no cap would hold, whoever named it: any of them may come to work.
-pub(super) fn check_priced(wish: &RunSpec) -> Result<(), Error> {
-    let profiles = [Some(&wish.profiles.default), wish.profiles.fallback.as_ref(), wish.profiles.doctor.as_ref()];
-    match profiles.into_iter().flatten().find(|profile| !wish.budget.can_enforce(profile.price.as_ref())) {
+/// Refuses a profile whose calls no cap would limit, wherever it is configured: any of them may be used.
+pub(super) fn check_priced(spec: &RunSpec) -> Result<(), Error> {
+    let profiles = [Some(&spec.profiles.default), spec.profiles.fallback.as_ref(), spec.profiles.doctor.as_ref()];
+    match profiles.into_iter().flatten().find(|profile| !spec.budget.can_enforce(profile.price.as_ref())) {
         Some(profile) => Err(Error::Unpriced { profile: profile.name.clone() }),
         None => Ok(()),
     }
 }
 
-/// Refuses an agent that cannot speak to the models it is to be given, before anything is made.
-fn check_agent(host: &HostContext, wish: &RunSpec) -> Result<(), Error> {
-    let Some(pinned) = &wish.agent else { return Ok(()) };
+/// Refuses an agent that cannot talk to its models, before anything is created.
+fn check_agent(host: &HostContext, spec: &RunSpec) -> Result<(), Error> {
+    let Some(pinned) = &spec.agent else { return Ok(()) };
     let chosen = SelectedAgent::of(pinned)?;
-    for profile in std::iter::once(&wish.profiles.default).chain(&wish.profiles.fallback) {
+    for profile in std::iter::once(&spec.profiles.default).chain(&spec.profiles.fallback) {
         let endpoint = host.endpoint(profile)?;
         if super::shared_protocol(chosen.get(), endpoint.wire, super::provider(&profile.model)).is_none() {
             let why = super::protocol_mismatch(chosen.get(), endpoint.wire);
@@ -118,12 +120,12 @@ fn check_agent(host: &HostContext, wish: &RunSpec) -> Result<(), Error> {
         }
         host.credential(profile, &endpoint)?;
     }
-    host.agent(pinned, &wish.backend).map(drop)
+    host.agent(pinned, &spec.backend).map(drop)
 }
 
 async fn prepare_repository(
     host: &HostContext,
-    wish: &RunSpec,
+    spec: &RunSpec,
     repo: &UserRepo,
     base: &BaseCommit,
     run: &str,
@@ -132,18 +134,18 @@ async fn prepare_repository(
 ) -> Result<RunStart, Error> {
     let bare = BareRepo::create(&host.git, &folder.bare_path(), repo.format()).await?;
     bare.seed_from(repo, &base.sha).await?;
-    let stamp = git::stamp(&wish.identity);
+    let stamp = git::stamp(&spec.identity);
     let trailers = git::trailers(run, 0);
     let mut start = base.sha.clone();
     if !repo.is_checked_out() {
-        // A clone of ours: there is no checkout whose changes could be meant.
-    } else if wish.include_dirty {
-        let taken = bare.include_dirty(repo, &start, &wish.task_path, &stamp, &trailers).await?;
+        // A clone made by ralph: it has no checkout with changes to include.
+    } else if spec.include_dirty {
+        let taken = bare.include_dirty(repo, &start, &spec.task_path, &stamp, &trailers).await?;
         remarks.push(format!("{} changed files of your checkout were taken along", taken.included.len()));
         remarks.extend(taken.skipped.iter().map(|left| format!("`{}` was left out: {}", left.path, left.why)));
         start = taken.sha;
     } else {
-        let checkout = repo.checkout(&wish.task_path).await?;
+        let checkout = repo.checkout(&spec.task_path).await?;
         if !checkout.dirty.is_empty() || checkout.untracked > 0 {
             remarks.push(format!(
             "{} changed and {} untracked files of your checkout are not in the run; `--include-dirty` takes the changed ones",
@@ -152,10 +154,10 @@ async fn prepare_repository(
         ));
         }
     }
-    let start = bare.commit_task_file(&start, &wish.task_path, wish.source.as_bytes(), &stamp, &trailers).await?;
-    let branch = free_branch(host, repo, &wish.task).await?;
+    let start = bare.commit_task_file(&start, &spec.task_path, spec.source.as_bytes(), &stamp, &trailers).await?;
+    let branch = free_branch(host, repo, &spec.task).await?;
     bare.set_branch(&git::RunBranch::parse(branch.as_str())?, &start).await?;
-    write_atomic(&folder.task_path(), wish.source.as_bytes())?;
+    write_atomic(&folder.task_path(), spec.source.as_bytes())?;
     let base_branch = base.branch.clone().unwrap_or_else(|| "HEAD".to_owned());
     let places = RunRefs {
         repo: repo.top().display().to_string(),
@@ -165,10 +167,10 @@ async fn prepare_repository(
         start: &start,
         branch: branch.as_str(),
     };
-    started_event(wish, &bare, places).await
+    started_event(spec, &bare, places).await
 }
 
-/// Where a run comes from and goes to.
+/// The repository, commits and branches of a run.
 #[derive(Debug)]
 pub(super) struct RunRefs<'a> {
     pub(super) repo: String,
@@ -179,57 +181,57 @@ pub(super) struct RunRefs<'a> {
     pub(super) branch: &'a str,
 }
 
-/// Puts together the first event of a run.
-pub(super) async fn started_event(wish: &RunSpec, bare: &BareRepo, places: RunRefs<'_>) -> Result<RunStart, Error> {
-    let front = &wish.task.front;
-    let boxes = PinnedBox::from_task(&wish.task);
-    let judges = super::proof_files::find_proof_files(bare, places.start, &wish.task).await?;
+/// Builds the first event of a run.
+pub(super) async fn started_event(spec: &RunSpec, bare: &BareRepo, places: RunRefs<'_>) -> Result<RunStart, Error> {
+    let front = &spec.task.front;
+    let boxes = PinnedBox::from_task(&spec.task);
+    let judges = super::proof_files::find_proof_files(bare, places.start, &spec.task).await?;
     Ok(RunStart {
         format: FORMAT,
         run: places.run.to_owned(),
         ralph: env!("CARGO_PKG_VERSION").to_owned(),
         task_id: front.task_id.clone(),
-        title: wish.task.title.clone(),
+        title: spec.task.title.clone(),
         repo: places.repo,
-        task_path: wish.task_path.clone(),
-        task_sha256: sha256(wish.source.as_bytes()),
+        task_path: spec.task_path.clone(),
+        task_sha256: sha256(spec.source.as_bytes()),
         base_branch: places.base_branch.to_owned(),
         base_commit: places.base.into(),
         start_commit: places.start.into(),
         branch: places.branch.to_owned(),
-        engine: if wish.agent.is_some() { "agent" } else { "actions" }.to_owned(),
-        agent: wish.agent.clone(),
-        backend: wish.backend.clone(),
-        image: wish.image.clone(),
-        resources: wish.resources,
-        toolchains: wish.toolchains.clone(),
-        lent: wish.secret_grants.clone(),
-        profiles: wish.profiles.clone(),
-        budget: wish.budget.clone(),
+        engine: if spec.agent.is_some() { "agent" } else { "actions" }.to_owned(),
+        agent: spec.agent.clone(),
+        backend: spec.backend.clone(),
+        image: spec.image.clone(),
+        resources: spec.resources,
+        toolchains: spec.toolchains.clone(),
+        lent: spec.secret_grants.clone(),
+        profiles: spec.profiles.clone(),
+        budget: spec.budget.clone(),
         test_command: front.test_command.clone().unwrap_or_default(),
         test_every: match front.test_every {
             ralph_core::task::TaskTestFrequency::Iteration => RunTestSchedule::Iteration,
             ralph_core::task::TaskTestFrequency::Claim => RunTestSchedule::Claim,
         },
-        check_timeout_s: wish.check_timeout_s,
-        alarm_after: wish.alarm_after,
+        check_timeout_s: spec.check_timeout_s,
+        alarm_after: spec.alarm_after,
         boxes,
         protected_paths: front.protected_paths.iter().filter(|path| !path.starts_with('!')).cloned().collect(),
         proof_files: judges.files,
         pinned_parts: judges.parts,
-        policy: wish.policy.clone(),
+        policy: spec.policy.clone(),
         commit_state: front.commit_state,
         min_changed_lines: u64::from(front.min_changed_lines),
-        ladder: wish.ladder.clone(),
+        ladder: spec.ladder.clone(),
         diagnose: front.diagnose.clone(),
-        identity: wish.identity.clone(),
+        identity: spec.identity.clone(),
         pr: PinnedPullRequest {
             draft: front.pr.draft,
             labels: front.pr.labels.clone(),
             title_template: front.pr.title_template.clone(),
             body_template: front.pr.body_template.clone(),
         },
-        baseline: wish.baseline,
+        baseline: spec.baseline,
         recovered: false,
         carried: CarriedUsage::default(),
     })
@@ -281,14 +283,14 @@ fn remove_unstarted_runs(host: &HostContext) -> Result<(), Error> {
 /// Runs every proof of a task on its base commit, without starting a run.
 pub async fn baseline_findings(
     host: &HostContext,
-    wish: &RunSpec,
+    spec: &RunSpec,
 ) -> Result<Vec<ralph_core::lint::LintFinding>, Error> {
     let scratch =
         tempfile::tempdir().map_err(file_error("make a folder in", std::path::Path::new("the temporary folder")))?;
-    let repo = UserRepo::find(&host.git, &wish.repo).await?;
-    let base = repo.base(wish.base_branch.as_deref()).await?;
+    let repo = UserRepo::find(&host.git, &spec.repo).await?;
+    let base = repo.base(spec.base_branch.as_deref()).await?;
     let folder = RunFolder::at(scratch.path().to_owned());
-    let started = prepare_repository(host, wish, &repo, &base, &new_run_id()?, &folder, &mut Vec::new()).await?;
+    let started = prepare_repository(host, spec, &repo, &base, &new_run_id()?, &folder, &mut Vec::new()).await?;
     let bare = BareRepo::open(&host.git, &folder.bare_path()).await?;
     Ok(crate::baseline::check(host, &bare, scratch.path(), &started, &started.start_commit).await?.findings)
 }

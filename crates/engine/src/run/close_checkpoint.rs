@@ -1,7 +1,7 @@
-//! What closing an iteration has found out so far, kept on the host, so that a process that dies in the middle of it is
-//! followed by one that goes on from there instead of looking at a tree its predecessor has already put right.
+//! Saves what closing an iteration has found out so far on the host. If the process dies, the next one continues from
+//! there, instead of examining a tree that its predecessor has already restored.
 //!
-//! What is judged from it is in `close`.
+//! What is decided from it is in `close_iteration`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,8 @@ use ralph_core::redact::Redactor;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::session::SESSION_FILE;
+use super::action_log::ACTION_LOG_FILE;
+use super::session_record::SESSION_FILE;
 use crate::check::CommandResult;
 use crate::error::{Error, file_error};
 use crate::git::inside::CloneStatus;
@@ -19,23 +20,23 @@ use crate::store::{RunFolder, write_atomic};
 /// `iterations/<n>/closing.json`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct CloseCheckpoint {
-    /// Files of ralph's own that were cut or changed, in words. Written down before they are put back.
+    /// Messages about ralph's own files that were cut or changed. Saved before the files are restored.
     pub(super) restored: Vec<String>,
-    /// Protected paths that were changed, as they may be told. Written down before they are put back.
+    /// Protected paths that were changed, with secrets masked. Saved before the paths are restored.
     pub(super) protected: Vec<String>,
-    /// All is put right, and this is what the checks are about.
+    /// The restored tree that the checks run on; set once everything is restored.
     pub(super) judged: Option<CheckedTree>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct CheckedTree {
     pub(super) look: CloneStatus,
-    /// How long the logs were before this iteration was written into them.
+    /// The length of each log before this iteration was appended to it.
     pub(super) logs: BTreeMap<String, u64>,
 }
 
 impl CheckedTree {
-    /// Keeps what was seen; names in the tree are the model's own, and what they hold of a secret is masked.
+    /// Masks secrets in the status: the model chose the file names, and they may contain one.
     pub(super) fn new(look: CloneStatus, logs: BTreeMap<String, u64>, redactor: &Redactor) -> Self {
         let mask = |text: &str| redactor.redact(text).into_owned();
         let look = CloneStatus {
@@ -58,7 +59,7 @@ impl CloseCheckpoint {
         write(folder, n, CHECKPOINT_FILE, self)
     }
 
-    /// Removes what an earlier attempt at an iteration left: one begins again when its sandbox had to be made anew.
+    /// Removes what an earlier attempt at an iteration left; an iteration starts over when its sandbox was recreated.
     pub(super) fn remove_attempt(folder: &RunFolder, n: u32) -> Result<(), Error> {
         remove_files(folder, n, |name| {
             let of_a_step = ["call-", "action-"].iter().any(|start| name.starts_with(start));
@@ -68,7 +69,7 @@ impl CloseCheckpoint {
         })
     }
 
-    /// Makes the iteration be judged anew: while a run rests, people may work in its sandbox.
+    /// Makes the iteration be checked again, because users may have worked in the sandbox while the run was paused.
     pub(super) fn invalidate(folder: &RunFolder, n: u32) -> Result<(), Error> {
         let mut closing = Self::load(folder, n)?;
         if closing.judged.take().is_some() {
@@ -84,14 +85,14 @@ impl CloseCheckpoint {
     }
 }
 
-/// A check that ran to its end, `iterations/<n>/check-<index>.json`. Written down before the event.
+/// A check that finished, `iterations/<n>/check-<index>.json`. Saved before its event.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SavedCheck {
     pub(super) command: String,
     pub(super) ran: CommandResult,
 }
 
-/// A state of the clone to go back to.
+/// A state of the clone that can be restored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CloneRevision {
     pub(super) head: String,
@@ -106,7 +107,7 @@ impl CloneRevision {
 }
 
 impl SavedCheck {
-    /// Returns the check of this place in the list, when it was this command.
+    /// Returns the saved check with this index, if it ran this command.
     pub(super) fn load(folder: &RunFolder, n: u32, index: usize, command: &str) -> Result<Option<Self>, Error> {
         let kept: Option<Self> = read(folder, n, &check_file_name(index))?;
         Ok(kept.filter(|kept| kept.command == command))
@@ -118,9 +119,7 @@ impl SavedCheck {
 }
 
 const CHECKPOINT_FILE: &str = "closing.json";
-/// What the actions of an iteration did, a line each.
-pub(super) const ACTION_LOG_FILE: &str = "actions.jsonl";
-/// What the test command printed.
+/// The output of the test command.
 pub(super) const TEST_OUTPUT_FILE: &str = "test_output.txt";
 
 fn check_file_name(index: usize) -> String {
@@ -140,7 +139,7 @@ fn remove_files(folder: &RunFolder, n: u32, meant: impl Fn(&str) -> bool) -> Res
     Ok(())
 }
 
-/// What cannot be understood was never finished.
+/// Reads a file; one that does not parse was never finished and counts as missing.
 fn read<T: DeserializeOwned>(folder: &RunFolder, n: u32, name: &str) -> Result<Option<T>, Error> {
     let bytes = folder.read(&folder.iteration(n).join(name))?;
     Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))

@@ -1,26 +1,33 @@
-//! What people ask of a live run, carried out between two steps and acknowledged by an event.
+//! Carries out the controls that users send to a run, and acknowledges each with an event.
 
 use ralph_core::control::{Control, TaskEdit};
-use ralph_core::event::{Event, EventLogLevel, RunStopReason, RunVerdict};
+use ralph_core::event::{Event, EventLogLevel, RunStopReason};
 use ralph_core::policy::{self, Policy};
 use ralph_core::prompt::templates;
 use ralph_core::redact::Redactor;
 use ralph_core::run::RunStatus;
 use ralph_sandbox::Error as SandboxError;
 
-use super::runner::{KeepSandbox, Runner, StopSignals, error_chain};
+use super::context::{RunContext, error_chain};
+use super::diagnose::RunDiagnosis;
+use super::finish::FinishStep;
+use super::interrupts::{Interrupts, StopSignals};
+use super::model_account::ModelAccount;
+use super::proposals::{ProposalStep, check_profile};
+use super::runner::Runner;
+use super::work_sandbox::{KeepSandbox, WorkSandbox};
 use crate::control::{ControlRequest, IncomingControl};
 use crate::error::Error;
 use crate::host::HostContext;
 use crate::store::{RunFolder, SilentObserver};
 
-/// Carries out a control on a run that no process holds, and lets go of the run again.
+/// Carries out a control on a run that no process holds, and releases the run afterwards.
 pub(crate) async fn apply_at_rest(
     host: &HostContext,
     folder: RunFolder,
     request: &ControlRequest,
 ) -> Result<(), Error> {
-    // Told before anything is opened: a run that is over may have no sandbox any more.
+    // Refuse before anything is opened: a run that ended may have no sandbox any more.
     let state = folder.state()?;
     if state.has_applied(&request.id) {
         return Ok(());
@@ -28,7 +35,8 @@ pub(crate) async fn apply_at_rest(
     refuse_if_ended(&state.status, &request.control).map_err(|why| refused(&folder.id(), &request.control, why))?;
     let (quiet, stops) = (Box::new(SilentObserver), StopSignals::default());
     let mut runner = Runner::open(host.clone(), folder, quiet, stops, KeepSandbox::Always).await?;
-    let applied = runner.apply_resting(request).await;
+    let Runner { run, work, models, interrupts, .. } = &mut runner;
+    let applied = ControlHandler { run, work, models, interrupts }.apply_resting(request).await;
     let closed = runner.close().await;
     applied.and(closed)
 }
@@ -37,13 +45,13 @@ fn refused(run: &str, control: &Control, why: String) -> Error {
     Error::ControlRefused { run: run.to_owned(), control: control.kind().to_owned(), why }
 }
 
-/// A run that is over takes no more orders; what counts from its resume on can still be left for one that may be resumed.
+/// Refuses controls of a run that ended. Those that survive a resume are still taken if the run can be resumed.
 fn refuse_if_ended(status: &RunStatus, control: &Control) -> Result<(), String> {
     let open = !status.is_ended() || (control.survives_resume() && *status != RunStatus::Succeeded);
     if open { Ok(()) } else { Err(format!("it has {}", status.past_tense())) }
 }
 
-/// Says whether a person can allow this: a rule, and not one that a deny rule would beat anyway.
+/// Checks that the user can allow a host: it must parse as a rule, and no deny rule may override it.
 fn may_allow(policy: &Policy, host: &str) -> Result<(), String> {
     match policy.overriding_deny(host) {
         Ok(None) => Ok(()),
@@ -52,7 +60,7 @@ fn may_allow(policy: &Policy, host: &str) -> Result<(), String> {
     }
 }
 
-/// Masks every word of a control.
+/// Masks secrets in every text of a control.
 fn mask_control(control: &Control, redactor: &Redactor) -> Control {
     let mask = |text: &String| redactor.redact(text).into_owned();
     match control {
@@ -72,17 +80,26 @@ fn mask_control(control: &Control, redactor: &Redactor) -> Control {
     }
 }
 
-impl Runner {
-    /// Carries out a control on a run that nothing but this drives.
+/// Carries out controls.
+#[derive(Debug)]
+pub(super) struct ControlHandler<'a> {
+    pub(super) run: &'a mut RunContext,
+    pub(super) work: &'a mut WorkSandbox,
+    pub(super) models: &'a mut ModelAccount,
+    pub(super) interrupts: &'a mut Interrupts,
+}
+
+impl ControlHandler<'_> {
+    /// Carries out a control on a run that is not being driven.
     async fn apply_resting(&mut self, request: &ControlRequest) -> Result<(), Error> {
-        // Looked at again: another process may have carried it out until now.
-        if self.state().has_applied(&request.id) {
+        // Checked again under the lock: another process may have carried it out meanwhile.
+        if self.run.state().has_applied(&request.id) {
             return Ok(());
         }
-        let (run, control) = (self.folder.id(), &request.control);
-        if let Some(place) = self.state().workplace.clone() {
-            match self.host.backend(&place.backend)?.open(&place.sandbox).await {
-                Ok(sandbox) => self.sandbox = Some(sandbox),
+        let (run, control) = (self.run.folder.id(), &request.control);
+        if let Some(place) = self.run.state().workplace.clone() {
+            match self.run.host.backend(&place.backend)?.open(&place.sandbox).await {
+                Ok(sandbox) => self.work.sandbox = Some(sandbox),
                 Err(SandboxError::Gone { .. }) if !control.is_message() => (),
                 Err(SandboxError::Gone { .. }) => {
                     let why = format!("its sandbox `{}` is gone", place.sandbox);
@@ -94,74 +111,69 @@ impl Runner {
         let asked = self.mask_and_warn(control)?;
         let done = self.apply_control(asked).await?.map_err(|why| refused(&run, control, why))?;
         let (by, id) = (request.by.clone(), Some(request.id.clone()));
-        self.events.append(Event::ControlApplied { control: done.clone(), by, id })?;
+        self.run.append(Event::ControlApplied { control: done.clone(), by, id })?;
         match done {
-            Control::Stop => self.stop_run().await,
-            Control::Pause if self.state().status.is_active() => self.pause(RunStopReason::Asked),
-            Control::EditTask(_) => self.write_task_to_sandbox().await,
-            // In the middle of an iteration it waits for its end, like in a live run.
-            Control::Diagnose if self.state().open.is_none() => self.diagnose_at_rest().await,
+            Control::Stop => {
+                FinishStep { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }
+                    .stop()
+                    .await
+            }
+            Control::Pause if self.run.state().status.is_active() => self.run.pause(RunStopReason::Asked),
+            Control::EditTask(_) => ProposalStep { run: self.run, work: self.work }.write_task_to_sandbox().await,
+            // In the middle of an iteration it is done after its end, as in a live run.
+            Control::Diagnose if self.run.state().open.is_none() => {
+                RunDiagnosis { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }
+                    .diagnose_at_rest()
+                    .await
+            }
             _ => Ok(()),
         }
     }
 
-    /// Ends the run because somebody asked for it. What was committed so far is handed over, unproved as it is.
-    pub(super) async fn stop_run(&mut self) -> Result<(), Error> {
-        if let Some(open) = self.state().open.clone()
-            && self.sandbox.is_some()
-            && let Err(error) = self.import_unfinished(&open).await
-        {
-            self.log(EventLogLevel::Warn, format!("the commits of iteration {} stay in the sandbox: {error}", open.n))?;
-        }
-        self.finish_run(RunVerdict::Stopped { reason: RunStopReason::Asked }).await
-    }
-
-    /// Carries out whatever was asked since the last step.
-    pub(super) async fn handle_controls(&mut self) -> Result<(), Error> {
-        for asked in std::mem::take(&mut self.deferred_controls) {
-            self.handle_control(asked).await?;
-        }
-        while let Ok(asked) = self.controls.try_recv() {
-            self.handle_control(asked).await?;
+    /// Carries out the controls that arrived since the last step.
+    pub(super) async fn handle_waiting(&mut self) -> Result<(), Error> {
+        while let Some(asked) = self.interrupts.take_waiting_control() {
+            self.handle(asked).await?;
         }
         Ok(())
     }
 
-    /// Hears what somebody asks while an action is under way: what does not touch it is done at once, all else waits.
-    pub(super) async fn handle_control_mid_action(&mut self, asked: IncomingControl) -> Result<(), Error> {
+    /// Takes a control that arrives during an action: one that does not affect the action is carried out at once, any
+    /// other after it.
+    pub(super) async fn handle_mid_action(&mut self, asked: IncomingControl) -> Result<(), Error> {
         if asked.control.applies_immediately() {
-            return Box::pin(self.handle_control(asked)).await;
+            return Box::pin(self.handle(asked)).await;
         }
-        self.deferred_controls.push(asked);
+        self.interrupts.defer(asked);
         Ok(())
     }
 
-    pub(super) async fn handle_control(&mut self, asked: IncomingControl) -> Result<(), Error> {
+    pub(super) async fn handle(&mut self, asked: IncomingControl) -> Result<(), Error> {
         let IncomingControl { control, by, id, answer } = asked;
-        if id.as_ref().is_some_and(|id| self.state().has_applied(id)) {
-            // Sent again by somebody who missed the answer, and who may have hung up.
+        if id.as_ref().is_some_and(|id| self.run.state().has_applied(id)) {
+            // The client missed the answer and sent the control again. It may have disconnected, so errors are ignored.
             let _ = answer.send(Ok(()));
             return Ok(());
         }
         let control = self.mask_and_warn(&control)?;
-        let told = match self.apply_control(control).await? {
+        let reply = match self.apply_control(control).await? {
             Ok(done) => {
-                self.events.append(Event::ControlApplied { control: done.clone(), by: by.clone(), id })?;
+                self.run.append(Event::ControlApplied { control: done.clone(), by: by.clone(), id })?;
                 self.finish_control(&done, by).await?;
                 Ok(())
             }
             Err(why) => Err(why),
         };
-        // Whoever asked may have hung up; the event tells the rest.
-        let _ = answer.send(told);
+        // The client may have disconnected; the event records the control anyway.
+        let _ = answer.send(reply);
         Ok(())
     }
 
-    /// Takes secrets out of what a person said, which is written down and shown to the model, and says so.
+    /// Masks secrets in the texts of a control, which are written to disk and shown to the model, and warns of them.
     fn mask_and_warn(&mut self, control: &Control) -> Result<Control, Error> {
-        let asked = mask_control(control, &self.redactor);
+        let asked = mask_control(control, &self.run.redactor);
         if asked != *control {
-            self.log(
+            self.run.log(
                 EventLogLevel::Warn,
                 format!("what was said with `{}` held a secret, which was masked", control.kind()),
             )?;
@@ -169,44 +181,54 @@ impl Runner {
         Ok(asked)
     }
 
-    /// Does what must be done before the acknowledgement, and returns what is to be acknowledged; the inner `Err` is a
-    /// refusal in words.
+    /// Does what must happen before the acknowledgement, and returns the control to acknowledge; the inner `Err` says
+    /// why it is refused.
     async fn apply_control(&mut self, control: Control) -> Result<Result<Control, String>, Error> {
-        if let Err(why) = refuse_if_ended(&self.state().status, &control) {
+        if let Err(why) = refuse_if_ended(&self.run.state().status, &control) {
             return Ok(Err(why));
         }
         match &control {
-            Control::Pause => self.pause_asked = true,
-            Control::Stop => self.stop_asked = true,
+            Control::Pause => self.interrupts.ask_pause(),
+            Control::Stop => self.interrupts.ask_stop(),
             Control::Note { text } => {
-                let sandbox = self.sandbox()?;
-                self.files.append(&*sandbox, "notes.md", &format!("\n- {}\n", text.trim())).await?;
+                let sandbox = self.work.sandbox()?;
+                self.run.files.append(&*sandbox, "notes.md", &format!("\n- {}\n", text.trim())).await?;
             }
             Control::Guardrail { text } => {
-                let sandbox = self.sandbox()?;
-                let after = self.state().last.as_ref().map_or(0, |last| last.n);
+                let sandbox = self.work.sandbox()?;
+                let after = self.run.state().last.as_ref().map_or(0, |last| last.n);
                 let sign = templates::guardrail_sign("from a person", "always", text.trim(), after, "told by a person");
-                self.files.append(&*sandbox, "guardrails.md", &sign).await?;
+                self.run.files.append(&*sandbox, "guardrails.md", &sign).await?;
             }
             Control::SetProfile { name } => {
-                if let Err(why) = self.check_profile(name) {
+                if let Err(why) = check_profile(self.run.state(), name) {
                     return Ok(Err(why));
                 }
             }
             Control::Resume | Control::Rotate { .. } | Control::RaiseBudget { .. } => (),
-            // All of them are looked at before any counts.
+            // Every host is checked before any of them counts.
             Control::AllowHost(hosts) => {
-                let policy = self.state().policy();
+                let policy = self.run.state().policy();
                 return Ok(hosts.iter().try_for_each(|host| may_allow(policy, host)).map(|()| control));
             }
             Control::DenyHost(hosts) => {
                 let is_rule = |host: &String| policy::expand(host).map(drop).map_err(|error| error_chain(&error));
                 return Ok(hosts.iter().try_for_each(is_rule).map(|()| control));
             }
-            Control::EditTask(edit) => return Ok(self.revise_task(edit).await?.map(Control::EditTask)),
-            Control::ApplyProposal { number } => return Ok(self.apply_proposal(*number).await?.map(|()| control)),
+            Control::EditTask(edit) => {
+                return Ok(ProposalStep { run: self.run, work: self.work }
+                    .revise_task(edit)
+                    .await?
+                    .map(Control::EditTask));
+            }
+            Control::ApplyProposal { number } => {
+                return Ok(ProposalStep { run: self.run, work: self.work }
+                    .apply_proposal(*number)
+                    .await?
+                    .map(|()| control));
+            }
             Control::Diagnose => {
-                let state = self.state();
+                let state = self.run.state();
                 if let Some(limit) = state.budget.forbids_call(&state.spent) {
                     let flag = limit.raise_flag();
                     let run = state.id();
@@ -220,14 +242,14 @@ impl Runner {
     async fn finish_control(&mut self, control: &Control, by: String) -> Result<(), Error> {
         match control {
             Control::Resume => {
-                self.pause_asked = false;
-                if !self.state().status.is_active() {
-                    self.events.append(Event::Resumed { by })?;
+                self.interrupts.clear_pause();
+                if !self.run.state().status.is_active() {
+                    self.run.append(Event::Resumed { by })?;
                 }
             }
-            Control::RaiseBudget { .. } => self.raise_ledger_caps(),
-            Control::AllowHost { .. } | Control::DenyHost { .. } => self.apply_policy(),
-            Control::EditTask(_) => self.write_task_to_sandbox().await?,
+            Control::RaiseBudget { .. } => self.models.raise_caps(&self.run.state().budget),
+            Control::AllowHost { .. } | Control::DenyHost { .. } => self.work.apply_policy(self.run.state().policy()),
+            Control::EditTask(_) => ProposalStep { run: self.run, work: self.work }.write_task_to_sandbox().await?,
             _ => (),
         }
         Ok(())
@@ -241,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_holds_no_secret() {
+    fn secrets_in_controls_are_masked() {
         let redactor = Redactor::new([("KEY".to_owned(), Secret::new("planted-value"))]);
         let words = |word: &str| {
             let text = || format!("use {word}");

@@ -1,8 +1,8 @@
-//! What the model answered, kept as a script: `scripted/<run folder>/conversation.jsonl` plays the run again without its
-//! provider.
+//! Records the model's answers as a script: the model `scripted/<run folder>/conversation.jsonl` replays the run
+//! without its provider.
 //!
-//! Calls that were lost are not in it: nobody knows what they would have said, and a replay loses none. So a reply is
-//! known by its place among the answers of its iteration, not among its calls.
+//! Lost calls are not in it: their answers are unknown, and a replay loses none. So a reply is identified by its
+//! position among the answers of its iteration, not among its calls.
 
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -16,18 +16,18 @@ use crate::store::{RunFolder, write_atomic};
 /// The file's name in the folder of a run.
 pub const CONVERSATION_FILE: &str = "conversation.jsonl";
 
-/// What becomes of the file.
+/// How the file is updated.
 #[derive(Debug, PartialEq, Eq)]
 enum ConversationUpdate {
-    /// It holds the reply already: the process died after writing it.
+    /// The file contains the reply already: the process died after writing it.
     Nothing,
-    /// The text goes behind this many bytes; what a crash left half-written after them is cut off.
+    /// The text is appended after this many bytes; anything a crash left unfinished after them is cut off.
     Append { whole: usize, text: String },
-    /// The same call was answered anew, and the new answer counts.
+    /// The same call was answered again, and the new answer counts.
     Rewrite { text: String },
 }
 
-/// Keeps a reply, once however often it is told.
+/// Records a reply; recording it again changes nothing.
 pub(super) fn record(folder: &RunFolder, reply: &ScriptedReply) -> Result<(), Error> {
     let path = folder.path().join(CONVERSATION_FILE);
     let held = folder.read(&path)?.unwrap_or_default();
@@ -53,7 +53,7 @@ fn plan_update(held: &[u8], reply: &ScriptedReply) -> ConversationUpdate {
         return ConversationUpdate::Append { whole, text: ScriptedReply::header() + &line };
     }
     let wanted = serde_json::to_value(&reply.when).unwrap_or_default();
-    // Only a line that holds these very words is worth parsing: a long run has thousands of them.
+    // Parse only lines that contain this text: a long run has thousands of lines.
     let words = wanted.to_string();
     let same_call = |held: &str| {
         if !held.contains(&words) {

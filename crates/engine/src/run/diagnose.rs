@@ -1,46 +1,52 @@
-//! A diagnosis of a run that goes in circles: the doctor is asked, paid for like any other call, and its proposals are
-//! written down; and what carrying one of them out means.
+//! Diagnoses a run that makes no progress: calls the doctor's model, paid for like any other call, and writes down its
+//! proposals. Carrying them out is in `proposals`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use ralph_core::control::{Control, TaskEdit};
 use ralph_core::decide::{self, RunStep};
-use ralph_core::diagnosis::{
-    self, Diagnosis, DiagnosisFacts, DiagnosisStep, PastIteration, Proposal, ProposalList, RevisionStrictness,
-};
-use ralph_core::event::{Event, EventLogLevel, ModelCallOutcome, PinnedProfile};
-use ralph_core::hash::{sha256, short_sha256};
+use ralph_core::diagnosis::{self, Diagnosis, DiagnosisFacts, DiagnosisStep, PastIteration, Proposal};
+use ralph_core::event::{Event, EventLogLevel, PinnedProfile};
+use ralph_core::hash::short_sha256;
+use ralph_core::redact::Redactor;
+use ralph_core::run::RunState;
 use ralph_core::task::ApplyMode;
 use ralph_core::{prompt, text};
 
-use super::conversation;
+use super::call_files::{CallFiles, estimate_request_tokens};
+use super::call_record::CallRecord;
+use super::call_sender::{CallSender, SentCall};
+use super::context::{RunContext, error_chain};
+use super::egress_events::EgressEvents;
 use super::excerpts::last_test_output;
-use super::model_call::{CallFiles, RejectedCall, SavedAnswer, SentCall, estimate_request_tokens, recorded_reply};
-use super::runner::{Runner, error_chain};
+use super::interrupts::Interrupts;
+use super::model_account::{ModelAccount, RejectedCall};
+use super::proposals::read_proposals;
+use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
-use crate::git::Sha;
 use crate::model::{CallKey, ConversationRole, ConversationTurn, LostCallPolicy, ModelErrorClass, ModelRequest};
-use crate::store::{RunFolder, read_events, write_atomic, write_unflushed};
+use crate::store::{read_events, write_atomic, write_unflushed};
 
 /// The schema of a diagnosis as a question shows it.
 static DIAGNOSIS_SCHEMA: LazyLock<String> = LazyLock::new(|| diagnosis::schema().to_string());
 
-/// How many iterations a doctor is told of.
+/// How many past iterations the doctor's prompt shows.
 const MAX_PAST_ITERATIONS: usize = 6;
 
-/// Reads the proposals of a run; an empty book when it has none.
-pub fn read_proposals(folder: &RunFolder) -> Result<ProposalList, Error> {
-    let path = folder.proposals_path();
-    let Some(bytes) = folder.read(&path)? else { return Ok(ProposalList::default()) };
-    ProposalList::parse(&String::from_utf8_lossy(&bytes)).map_err(|why| Error::Proposals { path, why })
+/// The diagnosis of a run.
+#[derive(Debug)]
+pub(super) struct RunDiagnosis<'a> {
+    pub(super) run: &'a mut RunContext,
+    pub(super) work: &'a mut WorkSandbox,
+    pub(super) models: &'a mut ModelAccount,
+    pub(super) interrupts: &'a mut Interrupts,
 }
 
-impl Runner {
-    /// Brings a diagnosis one step further. Whatever goes wrong with it, the run goes on without it.
+impl RunDiagnosis<'_> {
+    /// Carries out the next step of a diagnosis. If it fails, the run goes on without it.
     pub(super) async fn diagnose(&mut self, n: u32, doing: DiagnosisStep) -> Result<(), Error> {
-        let profile = self.state().started.profiles.doctor().clone();
+        let profile = self.run.state().started.profiles.doctor().clone();
         match doing {
             DiagnosisStep::Call { call, reask } => self.call_diagnosis_model(n, call, reask, &profile).await,
             DiagnosisStep::Write { call } => match self.saved_diagnosis(call)? {
@@ -53,18 +59,18 @@ impl Runner {
         }
     }
 
-    /// Brings the diagnosis of a run that rests to its end.
+    /// Carries a diagnosis through on a run that is not being driven.
     pub(super) async fn diagnose_at_rest(&mut self) -> Result<(), Error> {
-        self.record_agent_calls()?;
-        self.reload_ledger();
-        // Every step makes a call or ends it, and calls are few.
-        while self.state().diagnoses.under.is_some() {
-            let before = self.state().last_seq;
-            match decide::diagnosis_step(self.state()) {
+        EgressEvents { run: self.run }.record_agent_calls()?;
+        self.models.reload_ledger(&self.run.events);
+        // Every step makes a call or ends the diagnosis, and the number of calls is limited.
+        while self.run.state().diagnoses.under.is_some() {
+            let before = self.run.state().last_seq;
+            match decide::diagnosis_step(self.run.state()) {
                 Some(RunStep::Diagnose { n, doing }) => self.diagnose(n, doing).await?,
                 _ => return Ok(()),
             }
-            if self.state().last_seq == before {
+            if self.run.state().last_seq == before {
                 return Ok(());
             }
         }
@@ -78,118 +84,91 @@ impl Runner {
         reask: Option<String>,
         profile: &PinnedProfile,
     ) -> Result<(), Error> {
-        let place = CallFiles::new(&self.diagnosis_dir(), call);
-        if let Some(kept) = self.saved_answer(&place)? {
-            return self.record_diagnosis_answer(n, call, profile, kept);
+        let files = CallFiles::new(&diagnosis_dir(self.run), call);
+        if let Some(kept) = files.saved_answer(&self.run.folder)? {
+            return CallRecord { run: self.run, n, call, profile }.diagnosis(kept);
         }
-        if let Some(bytes) = self.folder.read(&place.reserved)? {
-            return self.charge_lost_call(n, call, profile, &bytes, &place);
+        if let Some(bytes) = self.run.folder.read(&files.reserved)? {
+            return CallRecord { run: self.run, n, call, profile }.lost(&bytes, &files);
         }
-        let model = match self.open_model(profile).await {
+        let model = match self.models.open(&self.run.host, profile).await {
             Ok(model) => model,
             Err(error) => return self.write_failed_diagnosis(n, profile, &error_chain(&error)).await,
         };
         let request = self.build_diagnosis_request(n, call, profile, reask)?;
-        let (reservation, max_output) = match self.reserve_call(profile, estimate_request_tokens(&request)) {
-            Ok(reserved) => reserved,
-            Err(RejectedCall::Limit(limit)) => {
-                let why = format!("what is left of the {limit} budget does not pay for it");
-                return self.write_failed_diagnosis(n, profile, &why).await;
-            }
-            Err(RejectedCall::Unpriced(error)) => {
-                return self.write_failed_diagnosis(n, profile, &error.to_string()).await;
-            }
-        };
+        let (reservation, max_output) =
+            match self.models.reserve(&self.run.state().budget, profile, estimate_request_tokens(&request)) {
+                Ok(reserved) => reserved,
+                Err(RejectedCall::Limit(limit)) => {
+                    let why = format!("what is left of the {limit} budget does not pay for it");
+                    return self.write_failed_diagnosis(n, profile, &why).await;
+                }
+                Err(RejectedCall::Unpriced(error)) => {
+                    return self.write_failed_diagnosis(n, profile, &error.to_string()).await;
+                }
+            };
         let request = ModelRequest { max_output_tokens: max_output, ..request };
-        let key = CallKey::of_diagnosis(self.diagnosis_number(), n, call);
-        let mask = |redactor: &ralph_core::redact::Redactor, text: String| (redactor.redact(&text).into_owned(), None);
-        match self.send_call(&place, profile, &*model, &request, key, reservation, mask).await? {
-            SentCall::Answered(kept) => self.record_diagnosis_answer(n, call, profile, kept),
-            SentCall::Lost(worst, _) => self.charge_lost_call(n, call, profile, &worst, &place),
-            // Somebody ended it, not the provider: it is asked again when the run goes on.
+        let key = CallKey::of_diagnosis(diagnosis_number(self.run.state()), n, call);
+        let mask = |redactor: &Redactor, text: String| (redactor.redact(&text).into_owned(), None);
+        let sent = CallSender { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts }
+            .send(&files, profile, &*model, &request, key, reservation, mask)
+            .await?;
+        match sent {
+            SentCall::Answered(kept) => CallRecord { run: self.run, n, call, profile }.diagnosis(kept),
+            SentCall::Lost(worst, _) => CallRecord { run: self.run, n, call, profile }.lost(&worst, &files),
+            // The user ended the call, not the provider: it is repeated when the run goes on.
             SentCall::Failed(failure) if failure.class == ModelErrorClass::Stopped => Ok(()),
-            SentCall::Failed(_) if self.halt.is_cancelled() || self.stops.now.is_cancelled() => Ok(()),
+            SentCall::Failed(_) if self.interrupts.is_action_aborted() => Ok(()),
             SentCall::Failed(failure) => {
-                let why = self.redactor.redact(&failure.error.to_string()).into_owned();
+                let why = self.run.redactor.redact(&failure.error.to_string()).into_owned();
                 self.write_failed_diagnosis(n, profile, &why).await
             }
         }
     }
 
-    pub(super) fn record_diagnosis_answer(
-        &mut self,
-        n: u32,
-        call: u32,
-        profile: &PinnedProfile,
-        kept: SavedAnswer,
-    ) -> Result<(), Error> {
-        // Lost calls are not played again, so it is known by its place among the answers.
-        let answers = self.state().diagnoses.under.as_ref().map_or(0, |under| under.invalid.len());
-        let key = CallKey::of_diagnosis(self.diagnosis_number(), n, saturating_u32(answers));
-        conversation::record(&self.folder, &recorded_reply(key, &kept))?;
-        let answer = match self.parse_diagnosis(&kept.text) {
-            Ok(diagnosis) => ModelCallOutcome::Diagnosis {
-                proposals: saturating_u32(
-                    diagnosis::proposals(&diagnosis, &self.state().started.profiles.names()).len(),
-                ),
-                response: sha256(kept.text.as_bytes()),
-            },
-            Err(invalid) => ModelCallOutcome::Invalid { error: self.redactor.redact(&invalid.message).into_owned() },
-        };
-        self.record_call(n, call, profile, kept, answer)
-    }
-
-    /// Reads an answer. A secret that was spelt out letter by letter shows only now, and goes as well.
-    fn parse_diagnosis(&self, text: &str) -> Result<Diagnosis, diagnosis::InvalidDiagnosis> {
-        let diagnosis = diagnosis::parse(text)?;
-        let plain = serde_json::to_string(&diagnosis).unwrap_or_default();
-        match self.redactor.redact(&plain) {
-            std::borrow::Cow::Owned(masked) if masked != plain => diagnosis::parse(&masked),
-            _ => Ok(diagnosis),
-        }
-    }
-
     fn saved_diagnosis(&self, call: u32) -> Result<Option<Diagnosis>, Error> {
-        let kept = self.saved_answer(&CallFiles::new(&self.diagnosis_dir(), call))?;
-        Ok(kept.and_then(|kept| self.parse_diagnosis(&kept.text).ok()))
+        let kept = CallFiles::new(&diagnosis_dir(self.run), call).saved_answer(&self.run.folder)?;
+        Ok(kept.and_then(|kept| parse_diagnosis(&self.run.redactor, &kept.text).ok()))
     }
 
-    /// Writes a diagnosis down: the report, the proposals, the event. Done twice it is done once.
+    /// Writes the report, the proposals and the event of a diagnosis. Repeating it after a crash changes nothing.
     async fn write_diagnosis(&mut self, n: u32, profile: &PinnedProfile, diagnosis: &Diagnosis) -> Result<(), Error> {
-        let (number, first) = (self.diagnosis_number(), self.state().diagnoses.next_number());
-        let proposals = diagnosis::proposals(diagnosis, &self.state().started.profiles.names());
+        let (number, first) = (diagnosis_number(self.run.state()), self.run.state().diagnoses.next_number());
+        let proposals = diagnosis::proposals(diagnosis, &self.run.state().started.profiles.names());
         let report = diagnosis::report(diagnosis, &proposals, (number, n, &profile.name), first);
-        self.append_ralph_file("diagnostics.md", &report).await?;
+        self.work.append_once(&self.run.files, "diagnostics.md", &report).await?;
         let guardrails = proposals.iter().filter(|proposal| matches!(proposal, Proposal::Guardrail { .. })).count();
         let (made, guardrails) = (saturating_u32(proposals.len()), saturating_u32(guardrails));
         let (unasked, left) = self.split_by_approval(first, &proposals)?;
-        let mut book = self::read_proposals(&self.folder)?;
-        book.replace_from(first, number, n, proposals);
-        let bytes = serde_json::to_vec_pretty(&book).unwrap_or_default();
-        write_atomic(&self.folder.proposals_path(), &bytes)?;
-        self.append_ralph_file(
-            "activity.log",
-            &format!("iteration {n}: diagnosis {number} by {}, {made} proposals\n", profile.name),
-        )
-        .await?;
+        let mut list = read_proposals(&self.run.folder)?;
+        list.replace_from(first, number, n, proposals);
+        let bytes = serde_json::to_vec_pretty(&list).unwrap_or_default();
+        write_atomic(&self.run.folder.proposals_path(), &bytes)?;
+        self.work
+            .append_once(
+                &self.run.files,
+                "activity.log",
+                &format!("iteration {n}: diagnosis {number} by {}, {made} proposals\n", profile.name),
+            )
+            .await?;
         let profile = profile.name.clone();
         let event = Event::DiagnosisWritten { n, profile, proposals: made, guardrails, unasked, failed: None };
-        self.events.append(event)?;
+        self.run.append(event)?;
         for (number, why) in left {
-            self.log(EventLogLevel::Warn, format!("proposal {number} waits for a person: {why}"))?;
+            self.run.log(EventLogLevel::Warn, format!("proposal {number} waits for a person: {why}"))?;
         }
         Ok(())
     }
 
-    /// Sorts the proposals of a task that wants them carried out without asking: the numbers of those that may be, and
-    /// why the others wait. They are judged by the task as it is now.
+    /// Splits the proposals of a task with `diagnose.apply: auto` into the numbers of those that may be applied without
+    /// asking, and the reasons why the others wait. The task's current text decides.
     #[expect(clippy::type_complexity, reason = "two lists, read at once")]
     fn split_by_approval(&self, first: u32, proposals: &[Proposal]) -> Result<(Vec<u32>, Vec<(u32, String)>), Error> {
         let (mut unasked, mut left) = (Vec::new(), Vec::new());
-        let state = self.state();
+        let state = self.run.state();
         if state.started.diagnose.apply == ApplyMode::Auto {
             let (task, profiles) =
-                (self.pinned_task()?, state.started.profiles.iteration_profiles(state.started.agent.as_ref()));
+                (self.run.pinned_task()?, state.started.profiles.iteration_profiles(state.started.agent.as_ref()));
             for (number, proposal) in (first..).zip(proposals) {
                 match proposal.can_apply_unasked(&task, &profiles, state.chosen.as_deref()) {
                     Ok(()) => unasked.push(number),
@@ -201,39 +180,21 @@ impl Runner {
     }
 
     async fn write_failed_diagnosis(&mut self, n: u32, profile: &PinnedProfile, why: &str) -> Result<(), Error> {
-        let why = text::first_line(&self.redactor.redact(&text::strip_control(why)), 400).to_owned();
-        let number = self.diagnosis_number();
-        self.append_ralph_file("diagnostics.md", &diagnosis::failure_report(number, n, &profile.name, &why)).await?;
-        self.append_ralph_file("activity.log", &format!("iteration {n}: diagnosis {number} came to nothing: {why}\n"))
+        let why = text::first_line(&self.run.redactor.redact(&text::strip_control(why)), 400).to_owned();
+        let number = diagnosis_number(self.run.state());
+        self.work
+            .append_once(&self.run.files, "diagnostics.md", &diagnosis::failure_report(number, n, &profile.name, &why))
+            .await?;
+        self.work
+            .append_once(
+                &self.run.files,
+                "activity.log",
+                &format!("iteration {n}: diagnosis {number} came to nothing: {why}\n"),
+            )
             .await?;
         let profile = profile.name.clone();
         let unasked = Vec::new();
-        self.events.append(Event::DiagnosisWritten {
-            n,
-            profile,
-            proposals: 0,
-            guardrails: 0,
-            unasked,
-            failed: Some(why),
-        })
-    }
-
-    /// Appends to a `.ralph` file unless it says so already; without a sandbox, to what a new one will get.
-    async fn append_ralph_file(&self, name: &str, text: &str) -> Result<(), Error> {
-        match &self.sandbox {
-            Some(sandbox) => self.files.append_once(&**sandbox, name, text).await,
-            None => self.files.append_to_mirror(name, text),
-        }
-    }
-
-    /// The number of the diagnosis under way.
-    fn diagnosis_number(&self) -> u32 {
-        self.state().diagnoses.written.saturating_add(1)
-    }
-
-    /// Where its traces are.
-    pub(super) fn diagnosis_dir(&self) -> PathBuf {
-        self.folder.path().join("diagnoses").join(self.diagnosis_number().to_string())
+        self.run.append(Event::DiagnosisWritten { n, profile, proposals: 0, guardrails: 0, unasked, failed: Some(why) })
     }
 
     fn build_diagnosis_request(
@@ -243,17 +204,17 @@ impl Runner {
         profile: &PinnedProfile,
         reask: Option<String>,
     ) -> Result<ModelRequest, Error> {
-        let state = self.state();
+        let state = self.run.state();
         let mirror = |name: &str| -> Result<String, Error> {
-            let bytes = self.folder.read(&self.folder.mirror(name))?.unwrap_or_default();
+            let bytes = self.run.folder.read(&self.run.folder.mirror(name))?.unwrap_or_default();
             Ok(String::from_utf8_lossy(&bytes).into_owned())
         };
         let (guardrails, diagnostics, errors) =
             (mirror("guardrails.md")?, mirror("diagnostics.md")?, mirror("errors.log")?);
-        let (task, past) = (self.pinned_task()?, self.past_iterations()?);
-        let tests = last_test_output(&self.folder, n.saturating_add(1));
+        let (task, past) = (self.run.pinned_task()?, self.past_iterations()?);
+        let tests = last_test_output(&self.run.folder, n.saturating_add(1));
         let test_output = match &tests {
-            Some((_, path)) => self.folder.read(path)?.unwrap_or_default(),
+            Some((_, path)) => self.run.folder.read(path)?.unwrap_or_default(),
             None => Vec::new(),
         };
         let samples: Vec<_> = state.window.iter().cloned().collect();
@@ -279,13 +240,13 @@ impl Runner {
             open: &boxes(false),
             schema: &DIAGNOSIS_SCHEMA,
         });
-        let shown = self.redactor.redact(&format!("{}\n\n{}", prompt.system, prompt.user)).into_owned();
-        write_unflushed(&self.diagnosis_dir().join("prompt.md"), shown.as_bytes())?;
+        let shown = self.run.redactor.redact(&format!("{}\n\n{}", prompt.system, prompt.user)).into_owned();
+        write_unflushed(&diagnosis_dir(self.run).join("prompt.md"), shown.as_bytes())?;
         let mut history = Vec::new();
         if let Some(error) = reask {
-            let wrong = (0..call)
-                .rev()
-                .find_map(|call| self.saved_answer(&CallFiles::new(&self.diagnosis_dir(), call)).ok().flatten());
+            let wrong = (0..call).rev().find_map(|call| {
+                CallFiles::new(&diagnosis_dir(self.run), call).saved_answer(&self.run.folder).ok().flatten()
+            });
             let wrong = wrong.map(|kept| kept.text).unwrap_or_default();
             history.push(ConversationTurn {
                 role: ConversationRole::Assistant,
@@ -293,9 +254,9 @@ impl Runner {
             });
             history.push(ConversationTurn { role: ConversationRole::User, text: prompt::retry_message(&error) });
         }
-        // The clock of a run that rests stands still.
+        // The clock of a run that is paused stands still.
         let left = if state.status.is_active() {
-            self.time_left()
+            self.run.time_left()
         } else {
             Duration::from_millis(state.budget.wall_ms.saturating_sub(state.spent.wall_ms)).max(Duration::from_secs(1))
         };
@@ -312,9 +273,9 @@ impl Runner {
         })
     }
 
-    /// Returns what the last iterations said and changed.
+    /// Returns the summaries and diffs of the last iterations.
     fn past_iterations(&self) -> Result<Vec<PastIteration>, Error> {
-        let lines = read_events(&self.folder.events_path(), &self.folder.id())?;
+        let lines = read_events(&self.run.folder.events_path(), &self.run.folder.id())?;
         let ended: Vec<(u32, String)> = lines
             .into_iter()
             .filter_map(|line| match line.event {
@@ -326,116 +287,35 @@ impl Runner {
         recent
             .iter()
             .map(|(n, summary)| {
-                let path = self.folder.iteration(*n).join("git_diff.patch");
-                let diff = self.folder.read(&path)?.unwrap_or_default();
+                let path = self.run.folder.iteration(*n).join("git_diff.patch");
+                let diff = self.run.folder.read(&path)?.unwrap_or_default();
                 let diff = String::from_utf8_lossy(&diff).into_owned();
                 Ok(PastIteration { n: *n, summary: summary.clone(), diff })
             })
             .collect()
     }
+}
 
-    /// Carries out a proposal that the task wants carried out without asking.
-    pub(super) async fn apply_automatic_proposal(&mut self, number: u32) -> Result<(), Error> {
-        if let Err(why) = self.apply_proposal(number).await? {
-            self.log(EventLogLevel::Warn, format!("proposal {number} was not carried out: {why}"))?;
-        }
-        let (control, by) = (Control::ApplyProposal { number }, "the task: diagnose.apply is auto".to_owned());
-        self.events.append(Event::ControlApplied { control, by, id: None })
-    }
-
-    /// Does what a proposal says; the inner `Err` is a refusal in words.
-    pub(super) async fn apply_proposal(&mut self, number: u32) -> Result<Result<(), String>, Error> {
-        let run = self.folder.id();
-        if self.state().diagnoses.applied.contains(&number) {
-            return Ok(Err(format!("proposal {number} was applied before")));
-        }
-        let book = read_proposals(&self.folder)?;
-        // Only what an event speaks of counts: a process may have died before it could say what it wrote.
-        let told = number <= self.state().diagnoses.proposals;
-        let Some(numbered) = book.get(number).filter(|_| told) else {
-            return Ok(Err(match self.state().diagnoses.proposals {
-                0 => format!("no diagnosis has proposed anything yet; ralph diagnose {run} asks for one"),
-                all => format!("there is no proposal {number}; they are numbered 1 to {all}"),
-            }));
-        };
-        let by = format!("proposal {number}");
-        match &numbered.proposal {
-            proposal @ Proposal::Guardrail { .. } => {
-                let sign = proposal.guardrail_text(number, numbered.after).unwrap_or_default();
-                self.append_ralph_file("guardrails.md", &sign).await?;
-            }
-            Proposal::Profile { name, .. } => {
-                if let Err(why) = self.check_profile(name) {
-                    return Ok(Err(why));
-                }
-                // Done twice it is done once, should the process die before the acknowledgement.
-                let control = Control::SetProfile { name: name.clone() };
-                self.events.append(Event::ControlApplied { control, by, id: None })?;
-            }
-            Proposal::Task { diff } => {
-                let text = match diagnosis::apply_task_diff(&self.pinned_task()?, diff) {
-                    Ok(text) => text,
-                    Err(refusal) => return Ok(Err(refusal.to_string())),
-                };
-                let edit = TaskEdit { text, proposal: Some(number), ..TaskEdit::default() };
-                let edit = match self.revise_task(&edit).await? {
-                    Ok(edit) => edit,
-                    Err(why) => return Ok(Err(why)),
-                };
-                self.events.append(Event::ControlApplied { control: Control::EditTask(edit), by, id: None })?;
-                self.write_task_to_sandbox().await?;
-            }
-        }
-        Ok(Ok(()))
-    }
-
-    /// Says whether a profile is one of the run's, and a cap holds its cost.
-    pub(super) fn check_profile(&self, profile: &str) -> Result<(), String> {
-        let started = &self.state().started;
-        let names = started.profiles.iteration_profiles(started.agent.as_ref());
-        if !names.contains(&profile) {
-            return Err(format!("the run knows the profiles {}", names.join(", ")));
-        }
-        let price = started.profiles.get(profile).and_then(|profile| profile.price.as_ref());
-        if self.state().budget.can_enforce(price) {
-            Ok(())
-        } else {
-            Err(Error::Unpriced { profile: profile.to_owned() }.to_string())
-        }
-    }
-
-    /// Judges a new text of the task and writes it beside the old ones; it counts once an event says so.
-    pub(super) async fn revise_task(&mut self, edit: &TaskEdit) -> Result<Result<TaskEdit, String>, Error> {
-        let who = if edit.allow_weaker { RevisionStrictness::AllowWeaker } else { RevisionStrictness::OnlyStricter };
-        let revised = match diagnosis::revise(&self.pinned_task()?, &edit.text, who) {
-            Ok(revised) => revised,
-            Err(refusal) => {
-                let hint = refusal.hint(&self.folder.id()).map(|hint| format!("; {hint}")).unwrap_or_default();
-                return Ok(Err(format!("{refusal}{hint}")));
-            }
-        };
-        let start = Sha::from(&self.state().started.start_commit);
-        let judges = super::proof_files::find_proof_files(&self.bare, &start, &revised.task).await?;
-        let revision = self.state().task_revision.saturating_add(1);
-        write_atomic(&self.folder.task_revision(revision), revised.text.as_bytes())?;
-        Ok(Ok(TaskEdit { proof_files: judges.files, pinned_parts: judges.parts, ..edit.clone() }))
-    }
-
-    /// Puts the task as it is now into the sandbox, where there is one.
-    pub(super) async fn write_task_to_sandbox(&mut self) -> Result<(), Error> {
-        // What judges the work is read anew.
-        self.protected = None;
-        self.tree_status = None;
-        let Some(sandbox) = self.sandbox.clone() else { return Ok(()) };
-        let (path, text) = (self.state().started.task_path.clone(), self.task_text()?);
-        // One that cannot be written there is found and put right when the iteration is closed.
-        if let Err(error) = sandbox.write(Path::new(&path), text.as_bytes(), None).await {
-            tracing::debug!(%error, "the new task could not be written into the sandbox");
-        }
-        Ok(())
+/// Parses an answer. A secret that was escaped letter by letter shows only once it is parsed, and is masked then.
+pub(super) fn parse_diagnosis(redactor: &Redactor, text: &str) -> Result<Diagnosis, diagnosis::InvalidDiagnosis> {
+    let diagnosis = diagnosis::parse(text)?;
+    let plain = serde_json::to_string(&diagnosis).unwrap_or_default();
+    match redactor.redact(&plain) {
+        std::borrow::Cow::Owned(masked) if masked != plain => diagnosis::parse(&masked),
+        _ => Ok(diagnosis),
     }
 }
 
-fn saturating_u32(number: usize) -> u32 {
+/// Returns the number of the diagnosis under way.
+pub(super) fn diagnosis_number(state: &RunState) -> u32 {
+    state.diagnoses.written.saturating_add(1)
+}
+
+/// Returns the folder of the diagnosis under way.
+pub(super) fn diagnosis_dir(run: &RunContext) -> PathBuf {
+    run.folder.path().join("diagnoses").join(diagnosis_number(run.state()).to_string())
+}
+
+pub(super) fn saturating_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -1,132 +1,142 @@
-//! What the way out told, as events of the run, and the anchors of its audit file.
+//! Records what the egress proxy reported as events of the run, and anchors the audit file.
 
 use ralph_core::event::{Event, EventLogLevel, ModelCallOutcome};
 use ralph_core::money::MicroUsd;
 use ralph_core::price::TokenUsage;
 use ralph_proxy::observer::ChargeBasis;
 
-use super::runner::Runner;
+use super::context::RunContext;
 use crate::audit::{AuditLog, EngineCallResult, EngineCallTarget, LoggedCharge};
 use crate::error::Error;
 use crate::host::short_key_warning;
 use crate::model;
 
-/// So many calls are looked at at once, and so many are told one by one; of more those that came to nothing are told
-/// together, because each event is waited for.
+/// How many calls are read at once, and how many events they may become. Of more calls, those that cost nothing are
+/// grouped, because every event is flushed to disk.
 const CALL_BATCH: usize = 2000;
 const MAX_CALL_EVENTS: usize = 50;
 
-impl Runner {
-    /// Tells of what was refused and what raised an alarm since this was last done.
+/// Turns what the audit log holds into events.
+#[derive(Debug)]
+pub(super) struct EgressEvents<'a> {
+    pub(super) run: &'a mut RunContext,
+}
+
+impl EgressEvents<'_> {
+    /// Records what was refused and what raised an alarm since the last time.
     pub(super) fn record_refusals(&mut self) -> Result<(), Error> {
-        for told in self.audit_log.take_denial_events() {
-            self.events.append(told)?;
+        for event in self.run.audit_log.take_denial_events() {
+            self.run.append(event)?;
         }
-        for name in self.host.take_short_keys() {
-            self.log(EventLogLevel::Warn, short_key_warning(&name))?;
+        for name in self.run.host.take_short_keys() {
+            self.run.log(EventLogLevel::Warn, short_key_warning(&name))?;
         }
-        let seen = self.redactor.take_sightings();
+        let seen = self.run.redactor.take_sightings();
         self.alarm_on_leaks(seen)
     }
 
-    /// Tells of secrets that were seen where none has any business: each of them is somebody else's by now.
+    /// Raises an alarm for secrets that were found where none may be: each of them must be considered leaked.
     pub(super) fn alarm_on_leaks(&mut self, seen: Vec<(String, &'static str)>) -> Result<(), Error> {
         for (name, place) in seen {
             let text = format!(
                 "alarm: the real credential `{name}` was seen in {place} and masked there; take it for lost, have a new one \
                  made where it was issued, then: ralph secret set {name}"
             );
-            self.log_once(EventLogLevel::Error, text)?;
+            self.run.log_once(EventLogLevel::Error, text)?;
         }
         Ok(())
     }
 
-    /// Tells of what agents asked of models and was charged since this was last done. What comes while it is told is
-    /// told the next time.
+    /// Records the model calls of agents that were charged since the last time. Calls that are charged meanwhile are
+    /// recorded the next time.
     pub(super) fn record_agent_calls(&mut self) -> Result<(), Error> {
-        let all = self.audit_log.calls().charged_count();
+        let all = self.run.audit_log.calls().charged_count();
         loop {
             self.record_agent_call_batch()?;
-            if !self.events.begun() || self.state().through >= all {
+            if !self.run.events.begun() || self.run.state().through >= all {
                 return Ok(());
             }
         }
     }
 
-    /// As [`Self::record_agent_calls`], but no more than takes a moment: whoever listens to an agent has others to hear, too.
+    /// As [`Self::record_agent_calls`], but only one batch, so that a session is not left unsupervised for long.
     pub(super) fn record_agent_call_batch(&mut self) -> Result<(), Error> {
-        if !self.events.begun() {
+        if !self.run.events.begun() {
             return Ok(());
         }
-        let missing = self.audit_log.calls().skip_missing(self.state().through);
+        let missing = self.run.audit_log.calls().skip_missing(self.run.state().through);
         if missing > 0 {
-            self.log(EventLogLevel::Warn, format!("{missing} calls that were told of are missing from `calls.jsonl`"))?;
+            self.run.log(
+                EventLogLevel::Warn,
+                format!("{missing} calls that were told of are missing from `calls.jsonl`"),
+            )?;
         }
-        let state = self.state();
+        let state = self.run.state();
         let open = state.open.as_ref();
         let n = open.map_or_else(|| state.last.as_ref().map_or(0, |last| last.n), |open| open.n);
         let first = open.map_or(0, |open| open.calls);
         let profile = open.map_or_else(|| state.profile.clone(), |open| open.profile.clone());
-        let charged = self.audit_log.calls().charged_since(state.through, CALL_BATCH);
+        let charged = self.run.audit_log.calls().charged_since(state.through, CALL_BATCH);
         let any = !charged.is_empty();
         if any {
-            self.audit_log.calls().flush();
+            self.run.audit_log.calls().flush();
         }
         for (call, (LoggedCharge { model, status, usage, cost, .. }, times)) in (first..).zip(group_free_calls(charged))
         {
             let (answer, profile) = (ModelCallOutcome::Through { status, times }, profile.clone());
-            self.events.append(Event::ModelCalled { n, call, profile, model, answer, usage, cost, duration_ms: 0 })?;
+            self.run.append(Event::ModelCalled { n, call, profile, model, answer, usage, cost, duration_ms: 0 })?;
         }
-        if let Some(why) = self.audit_log.calls().take_error() {
-            self.log(EventLogLevel::Warn, format!("a call of the agent could not be written down: {why}"))?;
+        if let Some(why) = self.run.audit_log.calls().take_error() {
+            self.run.log(EventLogLevel::Warn, format!("a call of the agent could not be written down: {why}"))?;
         }
-        if let Some(why) = self.audit_log.calls().take_limit_warning() {
-            self.log(EventLogLevel::Error, why)?;
+        if let Some(why) = self.run.audit_log.calls().take_limit_warning() {
+            self.run.log(EventLogLevel::Error, why)?;
         }
-        if any { self.warn_of_budgets() } else { Ok(()) }
+        if any { self.run.warn_of_budgets() } else { Ok(()) }
     }
 
-    /// Tells of what was refused since the last step, and anchors the audit file when an iteration ended or the run
-    /// rests: from then on nobody can shorten the file or write it anew without being noticed.
+    /// Records what was refused since the last step, and anchors the audit file when an iteration ended or the run is
+    /// paused: from then on the file cannot be shortened or rewritten unnoticed.
     pub(super) fn record_egress(&mut self) -> Result<(), Error> {
         self.record_refusals()?;
-        if !self.state().status.is_ended() {
+        if !self.run.state().status.is_ended() {
             self.record_agent_calls()?;
         }
-        if let Some(why) = self.audit_log.take_error() {
-            self.log(EventLogLevel::Warn, format!("the audit file lacks records that could not be written: {why}"))?;
+        if let Some(why) = self.run.audit_log.take_error() {
+            self.run
+                .log(EventLogLevel::Warn, format!("the audit file lacks records that could not be written: {why}"))?;
         }
-        let state = self.state();
+        let state = self.run.state();
         let ended = state.last.as_ref().map_or(0, |last| last.n);
-        // The end of a run is its last word; the file was anchored just before it.
-        if state.status.is_ended() || (state.status.is_active() && ended == self.anchored_after) {
+        // The end of a run is its last event; the file was anchored just before it.
+        if state.status.is_ended() || (state.status.is_active() && ended == self.run.anchored_after) {
             return Ok(());
         }
-        self.anchored_after = ended;
+        self.run.anchored_after = ended;
         self.anchor_audit_log()
     }
 
-    /// Closes the doors of the run for good and anchors the whole of the audit file: nothing comes after it.
+    /// Closes the run's listeners and anchors the whole audit file: no record comes after it.
     pub(super) async fn close_egress(&mut self) -> Result<(), Error> {
-        self.host.egress().close_run(&self.folder.id()).await;
-        // What was under way is charged now, at its worst if nobody saw the count.
+        self.run.host.egress().close_run(&self.run.folder.id()).await;
+        // Calls under way are charged now, with their worst case if their usage was not seen.
         self.record_agent_calls()?;
         self.anchor_audit_log()
     }
 
-    /// Writes down how far the audit file goes and what it comes to.
+    /// Records the length and the hash of the audit file.
     pub(super) fn anchor_audit_log(&mut self) -> Result<(), Error> {
         self.record_refusals()?;
-        let head = self.audit_log.flush_and_head()?;
-        if head.lines > 0 && self.state().audited.as_ref() != Some(&head) {
-            self.events.append(Event::AuditAnchored { lines: head.lines, head: head.hash })?;
+        let head = self.run.audit_log.flush_and_head()?;
+        if head.lines > 0 && self.run.state().audited.as_ref() != Some(&head) {
+            self.run.append(Event::AuditAnchored { lines: head.lines, head: head.hash })?;
         }
         Ok(())
     }
 }
 
-/// Writes down a call that came to nothing. What may have cost something is written down when it is charged.
-pub(super) fn record_failed_attempt(book: &AuditLog, own: &EngineCallTarget, model: &str, error: &model::Error) {
+/// Records an attempt that failed without cost. One that may have cost something is recorded when it is charged.
+pub(super) fn record_failed_attempt(audit_log: &AuditLog, own: &EngineCallTarget, model: &str, error: &model::Error) {
     let (status, sent) = match error {
         _ if error.may_have_cost() => return,
         model::Error::Status { status, .. } => (Some(*status), true),
@@ -135,33 +145,33 @@ pub(super) fn record_failed_attempt(book: &AuditLog, own: &EngineCallTarget, mod
     };
     let own = EngineCallTarget { credential: own.credential.clone().filter(|_| sent), ..own.clone() };
     let (why, usage, cost) = (error.to_string(), TokenUsage::default(), MicroUsd::ZERO);
-    book.engine_call_ended(
+    audit_log.engine_call_ended(
         &own,
         &EngineCallResult { model, status, why: Some(&why), usage, cost, charge: ChargeBasis::Nothing },
     );
 }
 
-/// Puts calls together that came to nothing one after the other, by model and answer, when there are many; returns each
-/// with how many it stands for, and no more than can be told at once. In which order they are told changes no sum.
+/// Groups consecutive calls that cost nothing by model and status when there are many. Returns each with the number of
+/// calls it stands for, and no more than may be recorded at once. The order of the events changes no sum.
 fn group_free_calls(charged: Vec<LoggedCharge>) -> Vec<(LoggedCharge, u64)> {
     let many = charged.len() > MAX_CALL_EVENTS;
-    let mut told: Vec<(LoggedCharge, u64)> = Vec::new();
-    // Where those begin that came to nothing without one between them that did not.
+    let mut grouped: Vec<(LoggedCharge, u64)> = Vec::new();
+    // Where the current sequence of calls without cost begins.
     let mut first = 0;
     for one in charged {
         if !one.is_free() {
-            first = told.len() + 1;
+            first = grouped.len() + 1;
         }
         let alike = |(other, _): &(LoggedCharge, u64)| (&other.model, other.status) == (&one.model, one.status);
-        let place = told.iter().skip(first).position(alike).filter(|_| many).map(|place| first + place);
-        let room = told.len() < MAX_CALL_EVENTS;
-        match place.and_then(|place| told.get_mut(place)) {
+        let place = grouped.iter().skip(first).position(alike).filter(|_| many).map(|place| first + place);
+        let room = grouped.len() < MAX_CALL_EVENTS;
+        match place.and_then(|place| grouped.get_mut(place)) {
             Some((_, times)) => *times += 1,
-            None if room => told.push((one, 1)),
+            None if room => grouped.push((one, 1)),
             None => break,
         }
     }
-    told
+    grouped
 }
 
 #[cfg(test)]
@@ -186,9 +196,9 @@ mod tests {
     #[track_caller]
     fn check(calls: &[(usize, LoggedCharge)], want: &[(&str, u16, u64)]) {
         let calls = calls.iter().flat_map(|(times, one)| vec![one.clone(); *times]).collect();
-        let told = group_free_calls(calls);
-        let told: Vec<_> = told.iter().map(|(one, times)| (&*one.model, one.status.unwrap(), *times)).collect();
-        assert_eq!(told, want);
+        let grouped = group_free_calls(calls);
+        let grouped: Vec<_> = grouped.iter().map(|(one, times)| (&*one.model, one.status.unwrap(), *times)).collect();
+        assert_eq!(grouped, want);
     }
 
     #[test]
@@ -199,7 +209,7 @@ mod tests {
             &[(900, limit()), (2, bad()), (5, limit()), (1, paid()), (1, paid()), (40, limit())],
             &[("a", 429, 905), ("b", 400, 2), ("a", 200, 1), ("a", 200, 1), ("a", 429, 40)],
         );
-        // What costs is told one by one, and the rest the next time.
+        // Calls with a cost are recorded one by one, the rest the next time.
         check(&[(60, paid()), (60, limit())], &[("a", 200, 1); MAX_CALL_EVENTS]);
         check(&[(49, paid()), (60, limit()), (1, bad()), (9, limit())], &{
             let mut want = vec![("a", 200, 1); 49];

@@ -1,5 +1,5 @@
-//! What a prompt is told of the files of a run: the ends that are shown, never the whole. An agent can make a file of any
-//! size, and a prompt must not wait for it.
+//! Reads the parts of a run's files that a prompt shows: their ends, never the whole. An agent can make a file of any
+//! size, and building a prompt must not depend on it.
 
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -13,21 +13,21 @@ use super::ralph_files::{RalphFiles, ralph_path};
 use crate::error::{Error, file_error};
 use crate::store::RunFolder;
 
-/// The texts of a prompt that stand in files.
+/// The texts of a prompt that come from files.
 #[derive(Debug, Default)]
 pub(super) struct PromptExcerpts {
     pub(super) guardrails: String,
     pub(super) progress: String,
     pub(super) notes: String,
     pub(super) errors: String,
-    /// What the tests printed when they last ran, and in which iteration that was.
+    /// The output of the tests when they last ran, and in which iteration that was.
     pub(super) test_output: String,
     pub(super) tested_in: Option<u32>,
-    /// How much longer each of them is.
+    /// How many bytes of each file are not shown.
     pub(super) unread: Vec<UnreadBytes>,
 }
 
-/// A piece of a file, and how much of the file it is not.
+/// A part of a file, and how much of the file is missing.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct FileExcerpt {
     text: String,
@@ -35,7 +35,8 @@ struct FileExcerpt {
 }
 
 impl PromptExcerpts {
-    /// Reads what the prompt of iteration `n` shows: the `.ralph` files as the agent sees them, and the host's own record of the tests.
+    /// Reads what the prompt of iteration `n` shows: the `.ralph` files as the agent sees them, and the host's own
+    /// record of the tests.
     pub(super) async fn read(files: &RalphFiles, sandbox: &dyn Sandbox, n: u32) -> Result<Self, Error> {
         let mut excerpts = Self::default();
         for (part, name) in [
@@ -72,8 +73,8 @@ impl PromptExcerpts {
     }
 }
 
-/// Finds the newest iteration before `n` in which the tests ran, and what they printed. Not every iteration tests: one that
-/// only looks around changes nothing, and what failed before is what it looks for.
+/// Finds the newest iteration before `n` in which the tests ran, and their output. Not every iteration runs the tests:
+/// one that only reads files changes nothing, and needs to see what failed before.
 pub(super) fn last_test_output(folder: &RunFolder, n: u32) -> Option<(u32, PathBuf)> {
     (0..n).rev().map(|n| (n, folder.iteration(n).join(TEST_OUTPUT_FILE))).find(|(_, path)| path.is_file())
 }
@@ -82,7 +83,8 @@ fn cap(part: PromptPart) -> u64 {
     u64::try_from(part.cap()).unwrap_or(u64::MAX)
 }
 
-/// Reads a `.ralph` file: all of it when it is small, else the end that is shown. What is no readable file is nothing.
+/// Reads a `.ralph` file: all of it when it is small, else the end that is shown. What cannot be read as a file
+/// counts as empty.
 async fn read_sandbox_excerpt(sandbox: &dyn Sandbox, name: &str, part: PromptPart) -> Result<FileExcerpt, Error> {
     let path = ralph_path(name);
     match sandbox.read(&path, cap(part)).await {
@@ -96,12 +98,12 @@ async fn read_sandbox_excerpt(sandbox: &dyn Sandbox, name: &str, part: PromptPar
     }
 }
 
-// Links are not followed, and what is no plain file is not opened. Both programs ask for the place they read from.
+// Links are not followed, and only plain files are opened. Both programs name the path they read from.
 const END_SCRIPT: &str = r#"[ -f "$1" ] && [ ! -L "$1" ] || exit 1
 wc -c < "$1"
 "$2" -c "$3" < "$1""#;
 
-/// Has the end of a large file printed where it is.
+/// Prints the end of a large file by a command inside the sandbox.
 async fn print_end_in_sandbox(sandbox: &dyn Sandbox, path: &Path, part: PromptPart) -> Result<FileExcerpt, Error> {
     const TIMEOUT: Duration = Duration::from_secs(10);
     const MORE: usize = 1024;
@@ -121,13 +123,13 @@ async fn print_end_in_sandbox(sandbox: &dyn Sandbox, path: &Path, part: PromptPa
         }
         _ => {
             tracing::debug!(path, code = output.exit.code(), "the end of a .ralph file could not be read");
-            // How long it is nobody said; that it is longer than what is shown is known.
+            // The length is unknown, except that it is more than what is shown.
             Ok(FileExcerpt { text: String::new(), unread: cap(part) })
         }
     }
 }
 
-/// Reads the end of a file of the host that is shown; one that is not there is empty.
+/// Reads the part of a host file that is shown; a missing file is empty.
 fn read_host_excerpt(path: &Path, part: PromptPart) -> io::Result<FileExcerpt> {
     let mut file = match std::fs::File::open(path) {
         Ok(file) => file,
@@ -143,7 +145,7 @@ fn read_host_excerpt(path: &Path, part: PromptPart) -> io::Result<FileExcerpt> {
     Ok(FileExcerpt { unread: size.saturating_sub(bytes.len() as u64), text: whole_characters(&bytes) })
 }
 
-/// Makes text of a piece that may begin or end in the middle of a character.
+/// Decodes bytes that may begin or end in the middle of a character.
 pub(super) fn whole_characters(bytes: &[u8]) -> String {
     let continues = |byte: &u8| byte & 0b1100_0000 == 0b1000_0000;
     let start = bytes.iter().take(3).take_while(|byte| continues(byte)).count();
@@ -215,11 +217,11 @@ mod tests {
         let want =
             [PromptPart::Guardrails, PromptPart::Progress, PromptPart::Errors, PromptPart::TestOutput].map(unread);
         assert_eq!((read.unread, read.tested_in), (want.to_vec(), Some(3)));
-        // An iteration that does not test leaves what was tested before.
+        // An iteration that runs no tests leaves the earlier output.
         fs::create_dir_all(files.folder().iteration(4)).unwrap();
         let read = PromptExcerpts::read(&files, &*sandbox, 9).await.unwrap();
         assert_eq!((read.test_output.as_str(), read.tested_in), (end(PromptPart::TestOutput), Some(3)));
-        // Small ones are whole, and one that is missing is empty.
+        // Small files are read whole, and a missing one is empty.
         sandbox.write(&ralph_path("errors.log"), b"one\n", None).await.unwrap();
         let read = PromptExcerpts::read(&files, &*sandbox, 3).await.unwrap();
         assert_eq!((read.errors.as_str(), read.test_output.as_str(), read.tested_in), ("one\n", "", None));

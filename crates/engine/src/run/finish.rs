@@ -1,36 +1,70 @@
-//! Ends a run: its result is published first, then what it holds is released and its last event is written.
+//! Ends a run: publishes its result first, then releases what it holds and appends its last event.
 
-use ralph_core::event::{Event, RunVerdict};
+use ralph_core::event::{Event, EventLogLevel, RunStopReason, RunVerdict};
 
-use super::runner::{KeepSandbox, Runner};
+use super::close_iteration::CloseStep;
+use super::context::RunContext;
+use super::egress_events::EgressEvents;
+use super::interrupts::Interrupts;
+use super::model_account::ModelAccount;
+use super::publish::PublishStep;
+use super::sandbox_setup::discard_proof_sandboxes;
+use super::unsettled_calls::UnsettledCalls;
+use super::work_sandbox::{KeepSandbox, WorkSandbox};
 use crate::error::Error;
 use crate::sandboxes;
 
-impl Runner {
+/// Ends a run.
+#[derive(Debug)]
+pub(super) struct FinishStep<'a> {
+    pub(super) run: &'a mut RunContext,
+    pub(super) work: &'a mut WorkSandbox,
+    pub(super) models: &'a mut ModelAccount,
+    pub(super) interrupts: &'a mut Interrupts,
+}
+
+impl FinishStep<'_> {
     /// Publishes the result of a run and ends it. A process that dies between the two does both again.
-    pub(super) async fn finish_run(&mut self, verdict: RunVerdict) -> Result<(), Error> {
-        self.close_ledger().await?;
-        self.publish_verdict(&verdict).await?;
+    pub(super) async fn finish(&mut self, verdict: RunVerdict) -> Result<(), Error> {
+        UnsettledCalls { run: self.run, models: self.models }.close_ledger(self.interrupts).await?;
+        PublishStep { run: self.run }.publish_verdict(&verdict).await?;
         self.end_run(verdict).await
+    }
+
+    /// Ends the run because the user asked for it. Its commits so far are imported and published, although unproved.
+    pub(super) async fn stop(&mut self) -> Result<(), Error> {
+        if let Some(open) = self.run.state().open.clone()
+            && self.work.sandbox.is_some()
+            && let Err(error) =
+                (CloseStep { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts })
+                    .import_unfinished(&open)
+                    .await
+        {
+            self.run.log(
+                EventLogLevel::Warn,
+                format!("the commits of iteration {} stay in the sandbox: {error}", open.n),
+            )?;
+        }
+        self.finish(RunVerdict::Stopped { reason: RunStopReason::Asked }).await
     }
 
     async fn end_run(&mut self, verdict: RunVerdict) -> Result<(), Error> {
         let next = match &verdict {
             RunVerdict::Succeeded => {
-                format!("ralph diff {0}, then merge {1}", self.state().id(), self.state().started.branch)
+                format!("ralph diff {0}, then merge {1}", self.run.state().id(), self.run.state().started.branch)
             }
-            RunVerdict::Failed { reason } | RunVerdict::Stopped { reason } => self.state().next_for(reason),
+            RunVerdict::Failed { reason } | RunVerdict::Stopped { reason } => self.run.state().next_for(reason),
         };
-        self.stop_asked = false;
-        self.discard_proof_sandboxes().await;
-        // Before the last event, because after it nobody comes back to do it; a resume does not need it any more.
+        self.interrupts.clear_stop();
+        discard_proof_sandboxes(self.run).await;
+        // Before the last event, because no process opens the run again after it; a resume does not need the sandbox.
         if verdict == RunVerdict::Succeeded
-            && self.keep_sandbox == KeepSandbox::Never
-            && let Some(sandbox) = self.sandbox.take()
+            && self.work.keep == KeepSandbox::Never
+            && let Some(sandbox) = self.work.sandbox.take()
         {
             sandboxes::discard(&*sandbox).await;
         }
-        self.close_egress().await?;
-        self.events.append(Event::RunFinished { verdict, next })
+        EgressEvents { run: self.run }.close_egress().await?;
+        self.run.append(Event::RunFinished { verdict, next })
     }
 }

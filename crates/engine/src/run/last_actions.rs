@@ -1,4 +1,4 @@
-//! What a prompt is told of the actions before it: how each ended, and the ends of what it printed, never the whole.
+//! Reads what a prompt shows of the previous actions: how each ended, and the ends of its output, never the whole.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -8,7 +8,7 @@ use ralph_core::action::ActionKind;
 use ralph_core::event::ActionOutcome;
 use ralph_core::prompt::{self, LastAction, OutputEnds};
 
-use super::action::{ActionLogEntry, read_action_log};
+use super::action_log::{ActionLogEntry, read_action_log};
 use super::excerpts::whole_characters;
 use crate::error::{Error, file_error};
 use crate::store::RunFolder;
@@ -35,7 +35,7 @@ struct ActionOutputEnds {
     unread: u64,
 }
 
-/// Returns where the host keeps what an action printed.
+/// Returns the path of an action's output on the host.
 pub(super) fn output_path(folder: &RunFolder, n: u32, index: u32) -> PathBuf {
     folder.iteration(n).join(output_name(index))
 }
@@ -45,7 +45,7 @@ pub(super) fn output_name(index: u32) -> String {
 }
 
 impl PastActions {
-    /// Reads the newest iteration before `n` that did something: one whose answer was no answer did not.
+    /// Reads the newest iteration before `n` that carried out actions; one without a valid reply did not.
     pub(super) fn load_before(folder: &RunFolder, n: u32) -> Result<Option<Self>, Error> {
         for iteration in (1..n).rev() {
             let acted = read_action_log(folder, iteration)?;
@@ -58,7 +58,7 @@ impl PastActions {
 
     fn read(folder: &RunFolder, iteration: u32, acted: Vec<ActionLogEntry>) -> Result<Self, Error> {
         let path = |acted: &ActionLogEntry| output_path(folder, iteration, acted.index);
-        // What printed nothing has no file.
+        // An action without output has no file.
         let size = |acted: &ActionLogEntry| std::fs::metadata(path(acted)).map_or(0, |file| file.len());
         let sizes: Vec<u64> = acted.iter().map(size).collect();
         let mut actions = Vec::new();
@@ -74,7 +74,7 @@ impl PastActions {
         Ok(Self { iteration, actions })
     }
 
-    /// Returns them as a prompt takes them.
+    /// Returns the actions in the form that a prompt takes.
     pub(super) fn as_prompt(&self) -> Vec<LastAction<'_>> {
         self.actions.iter().map(PastAction::as_prompt).collect()
     }
@@ -108,7 +108,7 @@ fn ending_text(acted: &ActionLogEntry) -> String {
     }
 }
 
-/// Says why an action did not do what it should; what a command printed says so itself.
+/// Says why an action failed; for a command its output says so.
 fn failure_reason(acted: &ActionLogEntry) -> &str {
     if acted.outcome == ActionOutcome::Ok || acted.detail.starts_with("exit ") { "" } else { &acted.detail }
 }
@@ -167,7 +167,7 @@ mod tests {
             fs::create_dir_all(folder.iteration(n)).unwrap();
             fs::write(folder.iteration(n).join("actions.jsonl"), actions.concat()).unwrap();
         }
-        // An answer that was no answer.
+        // An iteration without a valid reply.
         fs::create_dir_all(folder.iteration(4)).unwrap();
         let long = format!("{}ä{}", "a".repeat(8191), "b".repeat(100_000));
         fs::write(output_path(&folder, 3, 0), "whole\n").unwrap();

@@ -1,11 +1,20 @@
-//! One run as an actor: it asks [`ralph_core::decide::next`] what to do, does it, and writes down that it was done.
+//! Drives one run: asks [`ralph_core::decide::next`] for the next step, carries it out, and records it as events.
+//!
+//! [`Runner`] owns the parts of a run and dispatches. Each step is a struct that borrows only the parts it may touch.
 
 mod action;
+mod action_log;
 mod adopt;
 mod agent_output;
 mod begin;
+mod branch_update;
+mod call_failure;
+mod call_files;
+mod call_record;
+mod call_sender;
 mod close_checkpoint;
 mod close_iteration;
+mod context;
 mod controls;
 mod conversation;
 mod diagnose;
@@ -13,9 +22,16 @@ mod egress;
 mod egress_events;
 mod excerpts;
 mod finish;
+mod gutter_step;
+mod interrupts;
+mod iteration_prompt;
+mod iteration_report;
 mod last_actions;
+mod model_account;
 mod model_call;
 mod proof_files;
+mod proposals;
+mod protected_files;
 mod prove;
 mod publish;
 mod ralph_files;
@@ -25,16 +41,22 @@ mod rewind;
 mod runner;
 mod sandbox_recovery;
 mod sandbox_setup;
+mod selected_agent;
 mod session;
+mod session_record;
+mod start_iteration;
 mod unsettled_calls;
+mod work_sandbox;
 
 pub use adopt::{SandboxOrigin, adopt, sandbox_origin};
 pub use begin::{PreparedRun, RunSpec, baseline_findings, begin};
 pub(crate) use controls::apply_at_rest;
 pub use conversation::CONVERSATION_FILE;
-pub use diagnose::read_proposals;
+pub use interrupts::StopSignals;
+pub use proposals::read_proposals;
 pub use resume::{BudgetRaise, RecreateSandbox, resume};
 pub use rewind::rewind;
-pub use runner::{KeepSandbox, Runner, StopSignals};
+pub use runner::Runner;
 pub(crate) use sandbox_setup::{SandboxRole, fresh_sandbox};
-pub(crate) use session::{SelectedAgent, protocol_mismatch, provider, shared_protocol};
+pub(crate) use selected_agent::{SelectedAgent, protocol_mismatch, provider, shared_protocol};
+pub use work_sandbox::KeepSandbox;

@@ -1,4 +1,4 @@
-//! What judges a task besides its command lines, found in the commit the run starts from.
+//! Finds the files that decide whether a task is proved, besides its command lines, in the run's start commit.
 
 use ralph_core::event::PinnedBox;
 use ralph_core::proof::{self, ProofFiles, StartCommitFiles};
@@ -7,13 +7,13 @@ use ralph_core::task::Task;
 use crate::error::Error;
 use crate::git::{BareRepo, Sha};
 
-/// So much of a script is looked at; a larger one is protected, but not read.
+/// How much of a script is read; a larger one is protected, but not read.
 const SCRIPT_CAP: usize = 256 << 10;
 
-/// How often a script may lead to another.
+/// How deep scripts may call other scripts.
 const MAX_SCRIPT_DEPTH: usize = 16;
 
-/// Finds what judges a task.
+/// Finds the files that decide whether a task is proved.
 pub(super) async fn find_proof_files(bare: &BareRepo, start: &Sha, task: &Task) -> Result<ProofFiles, Error> {
     let front = &task.front;
     let gates: Vec<&String> = front.test_command.iter().chain(&front.verify_commands).collect();

@@ -1,4 +1,4 @@
-//! The last word: everything again, on the pushed commit, in a fresh sandbox.
+//! Proves the result: runs every check again on the pushed commit, each in a fresh sandbox.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,55 +9,72 @@ use ralph_core::receipt::{Receipt, ReceiptBody, ReceiptCheck};
 use ralph_core::run::{RunCheckResult, RunState};
 use ralph_core::text;
 
-use super::runner::Runner;
+use super::branch_update::BranchUpdate;
+use super::context::RunContext;
+use super::interrupts::Interrupts;
 use super::sandbox_setup::{SandboxRole, fresh_sandbox};
+use super::work_sandbox::WorkSandbox;
 use crate::check;
 use crate::error::Error;
 use crate::receipt::SigningKey;
 use crate::sandboxes;
 use crate::store::write_atomic;
 
-impl Runner {
+/// Proves the pushed commit.
+#[derive(Debug)]
+pub(super) struct ProofStep<'a> {
+    pub(super) run: &'a mut RunContext,
+    pub(super) work: &'a mut WorkSandbox,
+    pub(super) interrupts: &'a Interrupts,
+}
+
+impl ProofStep<'_> {
     pub(super) async fn prove(&mut self) -> Result<(), Error> {
-        let mut started = self.state().started.clone();
-        // What a person has allowed or denied meanwhile counts for the proof too.
-        started.policy = self.state().policy().clone();
-        let Some(sha) = self.state().pushed.clone() else { return Ok(()) };
+        let mut started = self.run.state().started.clone();
+        // Hosts that the user has allowed or denied meanwhile count for the proof too.
+        started.policy = self.run.state().policy().clone();
+        let Some(sha) = self.run.state().pushed.clone() else { return Ok(()) };
         let due: Vec<(usize, DueCheck)> = decide::proof_due(&started)
             .into_iter()
             .enumerate()
-            .filter(|(_, due)| !self.state().proof.get(&due.command).is_some_and(RunCheckResult::passed))
+            .filter(|(_, due)| !self.run.state().proof.get(&due.command).is_some_and(RunCheckResult::passed))
             .collect();
-        let n = self.state().last.as_ref().map_or(0, |last| last.n);
+        let n = self.run.state().last.as_ref().map_or(0, |last| last.n);
         let timeout = Duration::from_secs(started.check_timeout_s);
         let (mut failed, mut errors) = (Vec::new(), String::new());
-        let mut verified = self.state().verified.clone();
+        let mut verified = self.run.state().verified.clone();
         for (index, due) in due {
             let what = text::first_line(&due.command, 200).to_owned();
             let mut retried = false;
             let ran = loop {
-                // Each in a sandbox of its own: model code that one of them runs cannot prepare the ground for the next.
-                let sandbox =
-                    fresh_sandbox(&self.host, &self.bare, self.folder.path(), &started, &sha, SandboxRole::Proof)
-                        .await?;
-                let (halt, now) = (self.halt.clone(), self.stops.now.clone());
+                // Each check gets its own sandbox, so that the model's code in one cannot influence the next.
+                let sandbox = fresh_sandbox(
+                    &self.run.host,
+                    &self.run.bare,
+                    self.run.folder.path(),
+                    &started,
+                    &sha,
+                    SandboxRole::Proof,
+                )
+                .await?;
+                let tokens = self.interrupts.tokens();
                 let ran = tokio::select! {
-                    ran = check::run(&*sandbox, &due.command, ".", timeout, &self.redactor) => Some(ran),
-                    () = halt.cancelled() => None,
-                    () = now.cancelled() => None,
+                    ran = check::run(&*sandbox, &due.command, ".", timeout, &self.run.redactor) => Some(ran),
+                    () = tokens.aborted() => None,
                 };
-                // A new sandbox, so its way out has never been cut before.
-                let cut =
-                    self.host.egress().restarts(sandbox.id()) != 0 && matches!(&ran, Some(Ok(ran)) if !ran.passed());
+                // The sandbox is new, so every restart of its egress proxy happened during this check.
+                let cut = self.run.host.egress().restarts(sandbox.id()) != 0
+                    && matches!(&ran, Some(Ok(ran)) if !ran.passed());
                 sandboxes::discard(&*sandbox).await;
                 if !cut || retried {
                     break ran;
                 }
                 retried = true;
-                self.log(EventLogLevel::Warn, format!("the way out was served anew meanwhile: `{what}` is run again"))?;
+                self.run
+                    .log(EventLogLevel::Warn, format!("the egress proxy restarted meanwhile: `{what}` is run again"))?;
             };
             let Some(ran) = ran.transpose()? else { break };
-            write_atomic(&self.folder.iteration(n).join(format!("proof-{index}.txt")), ran.text.as_bytes())?;
+            write_atomic(&self.run.folder.iteration(n).join(format!("proof-{index}.txt")), ran.text.as_bytes())?;
             let (passed, verdict) = (ran.passed(), ran.summary_line(timeout));
             if !passed {
                 errors.extend([
@@ -77,66 +94,67 @@ impl Runner {
                 output: ran.output_sha256,
             };
             if passed {
-                self.events.append(event)?;
+                self.run.append(event)?;
             } else {
                 failed.push((event, format!("in a fresh sandbox `{what}` failed: {verdict}")));
             }
         }
         if !failed.is_empty() {
-            let work = self.sandbox()?;
-            self.files.append_last(&*work, "errors.log", &errors).await?;
+            let work = self.work.sandbox()?;
+            self.run.files.append_last(&*work, "errors.log", &errors).await?;
             self.untick(n, &verified).await?;
         }
-        // Told last: a run that dies before this proves it again, and unticking twice is unticking once. What such a run
-        // had not told comes first, or it would never come to it.
+        // Failures are recorded last: a run that dies before this proves again, and unticking twice is harmless. Checks
+        // without a recorded result come first, or after repeated crashes they would never be recorded.
         let known = |event: &Event| match event {
-            Event::CheckFinished { command, .. } => self.state().proof.contains_key(command),
+            Event::CheckFinished { command, .. } => self.run.state().proof.contains_key(command),
             _ => false,
         };
         failed.sort_by_key(|(event, _)| known(event));
-        for (event, told) in failed {
-            self.events.append(event)?;
-            self.log(EventLogLevel::Warn, told)?;
+        for (event, message) in failed {
+            self.run.append(event)?;
+            self.run.log(EventLogLevel::Warn, message)?;
         }
         Ok(())
     }
 
-    /// Takes the ticks of boxes that do not hold in a fresh sandbox out of the branch as well.
+    /// Unticks boxes in the branch whose proof failed in a fresh sandbox.
     async fn untick(&mut self, n: u32, verified: &BTreeSet<String>) -> Result<(), Error> {
-        let before = self.state().verified.clone();
-        let look = self.tree_status().await?;
-        let unticked = match self.tick_boxes(n, &look, verified, &before).await {
+        let before = self.run.state().verified.clone();
+        let look = self.work.tree_status(self.run.state()).await?;
+        let ticked = BranchUpdate { run: self.run, work: self.work }.tick_boxes(n, &look, verified, &before).await;
+        let unticked = match ticked {
             Ok(()) => {
-                let look = self.tree_status().await?;
-                self.import_commits(n, &look).await
+                let look = self.work.tree_status(self.run.state()).await?;
+                BranchUpdate { run: self.run, work: self.work }.import_commits(n, &look).await
             }
             Err(error) => Err(error),
         };
         match unticked {
-            // The model may have spoilt its clone since; the next iteration finds that.
+            // The model may have damaged its clone since; the next iteration detects that.
             Err(error @ (Error::Git(_) | Error::Sandbox(_) | Error::CloneUnusable { .. })) => {
-                self.log(EventLogLevel::Warn, format!("the boxes could not be unticked in the branch: {error}"))
+                self.run.log(EventLogLevel::Warn, format!("the boxes could not be unticked in the branch: {error}"))
             }
             other => other,
         }
     }
+}
 
-    /// Signs what was proved and keeps it in the run folder and beside the commit.
-    pub(super) fn sign_receipt(&mut self) -> Result<Receipt, Error> {
-        let path = self.folder.receipt_path();
-        if let Some(bytes) = self.folder.read(&path)?
-            && let Ok(receipt) = crate::receipt::read(&String::from_utf8_lossy(&bytes))
-            && Some(receipt.body.commit.as_str()) == self.state().pushed.as_deref()
-        {
-            return Ok(receipt);
-        }
-        let key = SigningKey::load_or_create(&self.host.home.key_path())?;
-        let body = receipt_body(self.state());
-        let receipt = key.sign(body);
-        let text = serde_json::to_string_pretty(&receipt).unwrap_or_default();
-        write_atomic(&path, text.as_bytes())?;
-        Ok(receipt)
+/// Signs the receipt of the proof and saves it in the run folder; one that is there already is reused.
+pub(super) fn sign_receipt(run: &RunContext) -> Result<Receipt, Error> {
+    let path = run.folder.receipt_path();
+    if let Some(bytes) = run.folder.read(&path)?
+        && let Ok(receipt) = crate::receipt::read(&String::from_utf8_lossy(&bytes))
+        && Some(receipt.body.commit.as_str()) == run.state().pushed.as_deref()
+    {
+        return Ok(receipt);
     }
+    let key = SigningKey::load_or_create(&run.host.home.key_path())?;
+    let body = receipt_body(run.state());
+    let receipt = key.sign(body);
+    let text = serde_json::to_string_pretty(&receipt).unwrap_or_default();
+    write_atomic(&path, text.as_bytes())?;
+    Ok(receipt)
 }
 
 fn receipt_body(state: &RunState) -> ReceiptBody {

@@ -5,35 +5,41 @@ use ralph_core::event::{Event, EventLogLevel, RunVerdict};
 use ralph_core::pr::{self, PublishReason, PullRequest, PullRequestValues};
 use ralph_core::proof;
 
-use super::prove::proof_checks;
-use super::runner::Runner;
+use super::context::RunContext;
+use super::prove::{proof_checks, sign_receipt};
 use crate::error::Error;
 use crate::git::Sha;
 use crate::scm::PublishedRun;
 
-/// So many files are listed; the diff has them all.
+/// How many changed files the pull request lists; its diff shows all of them.
 const MAX_LISTED_FILES: usize = 200;
 
-impl Runner {
+/// Publishes the run's branch.
+#[derive(Debug)]
+pub(super) struct PublishStep<'a> {
+    pub(super) run: &'a mut RunContext,
+}
+
+impl PublishStep<'_> {
     pub(super) async fn publish(&mut self, why: PublishReason) -> Result<(), Error> {
-        let state = self.state();
+        let state = self.run.state();
         let Some(sha) = state.imported.clone() else { return Ok(()) };
         if state.pushed.as_ref() != Some(&sha) {
             let replaces = state.pushed.as_ref().map(Sha::from);
-            let to = self.host.scm().push(self.published_run(), &Sha::from(&sha), replaces.as_ref()).await?;
-            let branch = self.state().started.branch.clone();
-            self.events.append(Event::Pushed { to, branch, sha })?;
+            let to = self.run.host.scm().push(self.published_run(), &Sha::from(&sha), replaces.as_ref()).await?;
+            let branch = self.run.state().started.branch.clone();
+            self.run.append(Event::Pushed { to, branch, sha })?;
         }
         self.update_pull_request(why).await?;
         self.record_ci_state().await
     }
 
-    /// Publishes how the run went, before it ends: the signed receipt of a success, else what was not pushed yet.
+    /// Publishes the outcome of the run before it ends: the signed receipt of a success, otherwise unpushed commits.
     pub(super) async fn publish_verdict(&mut self, verdict: &RunVerdict) -> Result<(), Error> {
         if *verdict == RunVerdict::Succeeded {
             return self.publish_receipt().await;
         }
-        let state = self.state();
+        let state = self.run.state();
         if state.imported.is_some() && state.pushed != state.imported && state.import_stopped.is_none() {
             self.publish(PublishReason::RunEnds).await?;
         }
@@ -41,56 +47,56 @@ impl Runner {
     }
 
     async fn publish_receipt(&mut self) -> Result<(), Error> {
-        let receipt = self.sign_receipt()?;
-        if !self.state().pull_request.as_ref().is_some_and(|pr| pr.proved) {
+        let receipt = sign_receipt(self.run)?;
+        if !self.run.state().pull_request.as_ref().is_some_and(|pr| pr.proved) {
             self.update_pull_request(PublishReason::Proved).await?;
         }
         let note = serde_json::to_string(&receipt).unwrap_or_default();
         let sha = Sha::parse(&receipt.body.commit)?;
-        if let Err(error) = self.host.scm().attach_receipt(self.published_run(), &sha, &note).await {
+        if let Err(error) = self.run.host.scm().attach_receipt(self.published_run(), &sha, &note).await {
             // The receipt itself is safe in the run folder.
-            self.log(EventLogLevel::Warn, format!("the receipt could not be kept as a git note: {error}"))?;
+            self.run.log(EventLogLevel::Warn, format!("the receipt could not be kept as a git note: {error}"))?;
         }
         Ok(())
     }
 
     fn published_run(&self) -> PublishedRun<'_> {
-        PublishedRun { started: &self.state().started, folder: &self.folder, bare: &self.bare }
+        PublishedRun { started: &self.run.state().started, folder: &self.run.folder, bare: &self.run.bare }
     }
 
-    /// Opens or updates the pull request for the pushed commit and says so.
+    /// Opens or updates the pull request for the pushed commit and records it.
     async fn update_pull_request(&mut self, why: PublishReason) -> Result<(), Error> {
-        let Some(sha) = self.state().pushed.clone() else { return Ok(()) };
+        let Some(sha) = self.run.state().pushed.clone() else { return Ok(()) };
         let mut request = self.pull_request(sha);
         request.body.push_str(&self.pull_request_appendix().await?);
-        let existing = self.state().pull_request.as_ref().map(|old| old.number);
-        let link = self.host.scm().open_or_update(self.published_run(), &request, existing).await?;
+        let existing = self.run.state().pull_request.as_ref().map(|old| old.number);
+        let link = self.run.host.scm().open_or_update(self.published_run(), &request, existing).await?;
         let event = match existing {
             None => Event::PrOpened { url: link.url, number: link.number },
             Some(_) => Event::PrUpdated { url: link.url, number: link.number, why },
         };
-        self.events.append(event)
+        self.run.append(event)
     }
 
-    /// Writes down what CI says of the pushed commit, where that is news. A run does not fail for not knowing it.
+    /// Records the CI state of the pushed commit when it changed. A run does not fail if the state cannot be read.
     async fn record_ci_state(&mut self) -> Result<(), Error> {
-        let Some(sha) = &self.state().pushed else { return Ok(()) };
-        match self.host.scm().checks(self.published_run(), &Sha::from(sha)).await {
-            Ok(ci) if ci == self.state().ci => Ok(()),
-            Ok(ci) => self.events.append(Event::CiChanged(ci)),
+        let Some(sha) = &self.run.state().pushed else { return Ok(()) };
+        match self.run.host.scm().checks(self.published_run(), &Sha::from(sha)).await {
+            Ok(ci) if ci == self.run.state().ci => Ok(()),
+            Ok(ci) => self.run.append(Event::CiChanged(ci)),
             Err(error) => {
-                self.log(EventLogLevel::Warn, format!("the state of the CI checks could not be read: {error}"))
+                self.run.log(EventLogLevel::Warn, format!("the state of the CI checks could not be read: {error}"))
             }
         }
     }
 
-    /// What every pull request carries whatever its template: the files, what to look at, and the receipt.
+    /// Returns what every pull request contains whatever its template: the changed files, the findings and the receipt.
     async fn pull_request_appendix(&self) -> Result<String, Error> {
-        let state = self.state();
+        let state = self.run.state();
         let mut out = String::new();
         if let Some(sha) = &state.pushed {
             let from = Sha::from(&state.started.start_commit);
-            let stat = self.bare.odb().diffstat(&from, &Sha::from(sha)).await?;
+            let stat = self.run.bare.odb().diffstat(&from, &Sha::from(sha)).await?;
             let files: Vec<_> = stat
                 .files
                 .into_iter()
@@ -102,7 +108,7 @@ impl Runner {
         if !state.findings.is_empty() {
             out.extend([format!("\n## Look at these\n\n{}", pr::findings_list(&state.findings))]);
         }
-        if let Some(bytes) = self.folder.read(&self.folder.receipt_path())?
+        if let Some(bytes) = self.run.folder.read(&self.run.folder.receipt_path())?
             && let Ok(receipt) = crate::receipt::read(&String::from_utf8_lossy(&bytes))
             && Some(receipt.body.commit.as_str()) == state.pushed.as_deref()
         {
@@ -111,11 +117,11 @@ impl Runner {
                 "\n## Receipt\n\nSave it as a file and check it with `ralph verify FILE`.\n\n```json\n{text}\n```\n"
             )]);
         }
-        Ok(self.redactor.redact(&out).into_owned())
+        Ok(self.run.redactor.redact(&out).into_owned())
     }
 
     fn pull_request(&self, sha: CommitSha) -> PullRequest {
-        let state = self.state();
+        let state = self.run.state();
         let started = &state.started;
         let proved = proof_checks(state);
         let verification = if proved.is_empty() {
@@ -145,8 +151,8 @@ impl Runner {
         let title = pr::fill_template(started.pr.title_template.as_deref().unwrap_or(pr::DEFAULT_TITLE), &words);
         let body = pr::fill_template(started.pr.body_template.as_deref().unwrap_or(pr::DEFAULT_BODY), &words);
         PullRequest {
-            title: self.redactor.redact(title.lines().next().unwrap_or("")).into_owned(),
-            body: self.redactor.redact(&body).into_owned(),
+            title: self.run.redactor.redact(title.lines().next().unwrap_or("")).into_owned(),
+            body: self.run.redactor.redact(&body).into_owned(),
             draft: started.pr.draft,
             labels: started.pr.labels.clone(),
             base: started.base_branch.clone(),

@@ -1,8 +1,8 @@
-//! The `.ralph` files in the sandbox and their mirror on the host.
+//! Writes and checks the `.ralph` files in the sandbox and their mirror on the host.
 //!
-//! The agent may read and extend them; what is append-only stays so. The mirror is what a restore and a resume go by.
-//! No secret gets into it. Where an append-only file holds one, the file itself is masked too: whether a file still
-//! begins like its mirror can be told only as long as both hold the same bytes.
+//! The agent may read and extend them; append-only files may only grow. Restores and resumes use the mirror. It
+//! contains no secret. Where an append-only file contains one, the file itself is masked too: only as long as both
+//! have the same bytes can a file be compared with its mirror.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ const FORMAT: &str = "1\n";
 /// Files that only ever grow.
 pub(super) const APPEND_ONLY: [&str; 4] = ["guardrails.md", "diagnostics.md", "errors.log", "activity.log"];
 
-/// Files the agent writes as it likes.
+/// Files that the agent may write freely.
 pub(super) const AGENT_OWNED: [&str; 2] = ["progress.md", "notes.md"];
 
-/// No `.ralph` file may be larger; a larger one is put back.
+/// The largest allowed `.ralph` file; a larger one is restored from the mirror.
 const FILE_CAP: u64 = 8 << 20;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct RalphFiles {
     redactor: Redactor,
 }
 
-/// Returns where a `.ralph` file stands in the workspace.
+/// Returns the path of a `.ralph` file in the workspace.
 pub(super) fn ralph_path(name: &str) -> PathBuf {
     Path::new(".ralph").join(name)
 }
@@ -46,7 +46,7 @@ impl RalphFiles {
         &self.folder
     }
 
-    /// Writes the starting templates, or what the mirror holds when a sandbox is made anew.
+    /// Writes the initial templates, or the mirror's content when a sandbox is recreated.
     pub(super) async fn write_initial(&self, sandbox: &dyn Sandbox) -> Result<(), Error> {
         sandbox.write(&ralph_path("format"), FORMAT.as_bytes(), None).await?;
         for name in APPEND_ONLY.into_iter().chain(AGENT_OWNED) {
@@ -64,7 +64,7 @@ impl RalphFiles {
         Ok(())
     }
 
-    /// Takes the files of an adopted sandbox over; nothing else is left of them.
+    /// Fills the mirror from an adopted sandbox, the only remaining copy.
     pub(super) async fn recover(&self, sandbox: &dyn Sandbox) -> Result<(), Error> {
         for name in APPEND_ONLY.into_iter().chain(AGENT_OWNED) {
             let content = sandbox
@@ -76,12 +76,12 @@ impl RalphFiles {
         Ok(())
     }
 
-    /// Appends to a file as the agent might do, and follows it on the host.
+    /// Appends to a file as the agent might do, and updates the mirror.
     pub(super) async fn append(&self, sandbox: &dyn Sandbox, name: &str, text: &str) -> Result<(), Error> {
         let text = &*self.redactor.redact(text);
         let appended = match sandbox.append(&ralph_path(name), text.as_bytes()).await {
             Ok(()) => true,
-            // What stands in the way there is found by `astray` and put right from here.
+            // If something is in the way there, closing the iteration finds it and restores the file from the mirror.
             Err(SandboxError::Refused { .. } | SandboxError::File { .. }) => false,
             Err(error) => return Err(error.into()),
         };
@@ -97,7 +97,7 @@ impl RalphFiles {
         write_atomic(&self.folder.mirror(name), &[&self.read_mirror(name)?, text.as_bytes()].concat())
     }
 
-    /// Appends one step's own lines to a log that was `at` bytes long before that step; doing it twice is doing it once.
+    /// Appends the lines of one step to a log that was `at` bytes long before the step; repeating it changes nothing.
     pub(super) async fn append_at(&self, sandbox: &dyn Sandbox, name: &str, at: u64, text: &str) -> Result<(), Error> {
         let text = &*self.redactor.redact(text);
         let mirror = self.read_mirror(name)?;
@@ -117,7 +117,7 @@ impl RalphFiles {
         }
     }
 
-    /// The same for a step that always has the same to say: its lines may be the last ones already.
+    /// The same for a step that always appends the same lines: they may be the last ones already.
     pub(super) async fn append_last(&self, sandbox: &dyn Sandbox, name: &str, text: &str) -> Result<(), Error> {
         let text = &*self.redactor.redact(text);
         let mirror = self.read_mirror(name)?;
@@ -125,19 +125,19 @@ impl RalphFiles {
         self.append_at(sandbox, name, mirror.len().saturating_sub(said) as u64, text).await
     }
 
-    /// Appends a text that is its own in the file, unless it stands there already.
+    /// Appends a text that is unique in the file, unless the file contains it already.
     pub(super) async fn append_once(&self, sandbox: &dyn Sandbox, name: &str, text: &str) -> Result<(), Error> {
         let masked = self.redactor.redact(text);
         let there = sandbox.read(&ralph_path(name), FILE_CAP).await.unwrap_or_default();
         if String::from_utf8_lossy(&there).contains(&*masked) {
-            // The process that wrote it may have died before the copy on the host followed.
+            // The process that wrote it may have died before it updated the mirror.
             self.sync_append_only(sandbox, name).await?;
             return Ok(());
         }
         self.append(sandbox, name, text).await
     }
 
-    /// Appends to the host's copy alone, unless that ends so already; a sandbox that is made anew gets it from there.
+    /// Appends to the mirror alone, unless it ends with this text already; a recreated sandbox is filled from it.
     pub(super) fn append_to_mirror(&self, name: &str, text: &str) -> Result<(), Error> {
         let text = &*self.redactor.redact(text);
         let mirror = self.read_mirror(name)?;
@@ -147,7 +147,7 @@ impl RalphFiles {
         write_atomic(&self.folder.mirror(name), &[&mirror, text.as_bytes()].concat())
     }
 
-    /// Returns how long the host's copy of a file is.
+    /// Returns the length of a file's mirror.
     pub(super) fn mirror_length(&self, name: &str) -> Result<u64, Error> {
         Ok(self.read_mirror(name)?.len() as u64)
     }
@@ -156,7 +156,7 @@ impl RalphFiles {
         Ok(self.folder.read(&self.folder.mirror(name))?.unwrap_or_default())
     }
 
-    /// Returns what may be written on the host; bytes that are no text stay as they are unless a secret is among them.
+    /// Masks secrets for the host; bytes that are not text stay as they are unless they contain a secret.
     fn mask<'b>(&self, bytes: &'b [u8]) -> Cow<'b, [u8]> {
         let text = String::from_utf8_lossy(bytes);
         match self.redactor.redact_and_report("a file below `.ralph`", &text) {
@@ -165,7 +165,7 @@ impl RalphFiles {
         }
     }
 
-    /// Takes over what an append-only file has more than its copy; false when it does not begin like its copy any more.
+    /// Appends to the mirror what an append-only file has gained; false when the file no longer begins like its mirror.
     async fn sync_append_only(&self, sandbox: &dyn Sandbox, name: &str) -> Result<bool, Error> {
         let mirror = self.read_mirror(name)?;
         let content = match sandbox.read(&ralph_path(name), FILE_CAP).await {
@@ -176,7 +176,7 @@ impl RalphFiles {
             Err(error) => return Err(error.into()),
         };
         let masked = self.mask(&content);
-        // A process that died between the two writes below left a file that begins like its copy only once it is masked.
+        // After a crash between the two writes below, the file begins like its mirror only once it is masked.
         if !content.starts_with(&mirror) && !masked.starts_with(&mirror) {
             return Ok(false);
         }
@@ -185,7 +185,7 @@ impl RalphFiles {
         }
         if *masked != *content {
             match sandbox.write(&ralph_path(name), &masked, None).await {
-                // One that cannot be written is masked again the next time.
+                // If it cannot be written, it is masked the next time.
                 Ok(()) | Err(SandboxError::Refused { .. } | SandboxError::File { .. }) => (),
                 Err(error) => return Err(error.into()),
             }
@@ -193,15 +193,15 @@ impl RalphFiles {
         Ok(true)
     }
 
-    /// Takes over a file the agent writes as it likes.
+    /// Copies a file that the agent may write freely to the mirror.
     async fn sync_agent_owned(&self, sandbox: &dyn Sandbox, name: &str) -> Result<(), Error> {
-        // One that cannot be read is the agent's own loss.
+        // If it cannot be read, only the agent loses by it.
         let Ok(content) = sandbox.read(&ralph_path(name), FILE_CAP).await else { return Ok(()) };
         let masked = self.mask(&content);
         if *masked == *self.read_mirror(name)? { Ok(()) } else { write_atomic(&self.folder.mirror(name), &masked) }
     }
 
-    /// Follows the files that grew and returns the append-only ones that were cut or overwritten.
+    /// Updates the mirror and returns the append-only files that were cut or overwritten.
     pub(super) async fn sync_and_find_overwritten(&self, sandbox: &dyn Sandbox) -> Result<Vec<&'static str>, Error> {
         let mut astray = Vec::new();
         for name in APPEND_ONLY {
@@ -215,14 +215,14 @@ impl RalphFiles {
         Ok(astray)
     }
 
-    /// Puts a file back to what its copy says.
+    /// Restores a file from its mirror.
     pub(super) async fn restore_file(&self, sandbox: &dyn Sandbox, name: &str) -> Result<(), Error> {
         clear_path(sandbox, &ralph_path(name)).await?;
         Ok(sandbox.write(&ralph_path(name), &self.read_mirror(name)?, None).await?)
     }
 
-    /// Writes an artefact of an iteration on the host and in the sandbox. No decision of the run rests on it, so nobody
-    /// waits for the disk.
+    /// Writes an artefact of an iteration on the host and in the sandbox. No decision depends on it, so it is not
+    /// flushed to disk.
     pub(super) async fn write_artefact(
         &self,
         sandbox: &dyn Sandbox,
@@ -234,7 +234,7 @@ impl RalphFiles {
         self.write_artefact_inside(sandbox, n, name, bytes).await
     }
 
-    /// Writes an artefact in the sandbox alone: the host's is there already.
+    /// Writes an artefact in the sandbox alone: the host has it already.
     pub(super) async fn write_artefact_inside(
         &self,
         sandbox: &dyn Sandbox,
@@ -253,8 +253,8 @@ impl RalphFiles {
     }
 }
 
-/// Removes a link, pipe or folder that an agent put where one of our files belongs. `rm` runs inside the sandbox, so it
-/// can reach nothing that commands there cannot reach anyway.
+/// Removes a link, pipe or folder that the agent put where one of ralph's files belongs. `rm` runs inside the
+/// sandbox, so it can reach nothing that other commands there cannot reach.
 async fn clear_path(sandbox: &dyn Sandbox, path: &Path) -> Result<(), Error> {
     let parent = path.parent().unwrap_or(Path::new("."));
     let mut lines = String::from(
@@ -366,7 +366,7 @@ mod tests {
                 None => (content.to_owned(), mirror.to_owned()),
             };
             assert_eq!(place.file_and_mirror("errors.log").await, held, "{case}");
-            // A second look finds nothing to do, and what is put back is what the mirror says.
+            // A second sync finds nothing to do, and a restored file equals its mirror.
             for name in astray {
                 place.files.restore_file(&*place.sandbox, name).await.unwrap();
             }
@@ -408,7 +408,7 @@ mod tests {
         for name in ["notes.md", "guardrails.md"] {
             place.files.append(&*place.sandbox, name, "use planted-value\n").await.unwrap();
         }
-        // What is the agent's own stays as it is, in its sandbox.
+        // The agent's own files stay unchanged in its sandbox.
         let want =
             ("planted-value\nuse [redacted:KEY]\n".to_owned(), "[redacted:KEY]\nuse [redacted:KEY]\n".to_owned());
         assert_eq!(place.file_and_mirror("notes.md").await, want);
@@ -427,7 +427,7 @@ mod tests {
         for name in APPEND_ONLY.into_iter().chain(AGENT_OWNED) {
             assert_eq!(place.file_and_mirror(name).await.1, "[redacted:KEY]\n", "{name}");
         }
-        // A secret that is forgotten changes nothing any more.
+        // Once the redactor no longer knows the secret, nothing changes any more.
         let forgot = RalphFilesFixture::files_with_secrets(&place.dir, &[]);
         assert_eq!(forgot.sync_and_find_overwritten(&*place.sandbox).await.unwrap(), Vec::<&str>::new());
     }

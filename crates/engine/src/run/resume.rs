@@ -1,4 +1,4 @@
-//! Going on with a run from its folder and its sandbox alone.
+//! Resumes a run from its folder and its sandbox alone.
 
 use ralph_core::control::Control;
 use ralph_core::decide::{self, RunStep};
@@ -7,14 +7,20 @@ use ralph_core::run::{RunState, RunStatus};
 use ralph_sandbox::Error as SandboxError;
 
 use super::close_checkpoint::CloseCheckpoint;
-use super::runner::{KeepSandbox, Runner, StopSignals};
+use super::egress::egress_request;
+use super::interrupts::StopSignals;
+use super::proposals::ProposalStep;
+use super::runner::Runner;
+use super::sandbox_setup::SandboxSetup;
+use super::unsettled_calls::UnsettledCalls;
+use super::work_sandbox::KeepSandbox;
 use crate::error::Error;
 use crate::git::inside;
 use crate::host::HostContext;
 use crate::sandboxes;
 use crate::store::{EventObserver, RunFolder};
 
-/// What is added to the budgets of a run that goes on.
+/// What a resume adds to the budgets of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct BudgetRaise {
     pub iterations: u32,
@@ -30,7 +36,7 @@ pub enum RecreateSandbox {
     Yes,
 }
 
-/// Takes hold of a run that rests or whose process died.
+/// Opens a run that is paused or ended, or whose process died.
 pub async fn resume(
     host: &HostContext,
     folder: RunFolder,
@@ -43,35 +49,38 @@ pub async fn resume(
     let run = folder.id();
     check_resumable(&folder.state()?, &run)?;
     let mut runner = Runner::open(host.clone(), folder, announce, stops, keep).await?;
-    // Looked at again: nobody else writes from here on, and somebody may have until now.
-    let state = runner.state().clone();
+    // Checked again under the lock: another process may have changed the run until now.
+    let state = runner.run.state().clone();
     check_resumable(&state, &run)?;
     if let (false, Some(open)) = (state.status.is_active(), &state.open) {
-        CloseCheckpoint::invalidate(&runner.folder, open.n)?;
+        CloseCheckpoint::invalidate(&runner.run.folder, open.n)?;
     }
     if let Some(place) = state.workplace.clone() {
         let backend = host.backend(&place.backend)?;
         let egress = match recreate {
-            RecreateSandbox::No => Some(runner.egress_request()?),
-            // It is only looked for: nothing has to work in it.
+            RecreateSandbox::No => Some(egress_request(runner.run.state(), &runner.models.ledger)?),
+            // Only its existence is checked: nothing runs in it.
             RecreateSandbox::Yes => None,
         };
         match (sandboxes::open(host, &*backend, &place.sandbox, egress).await, recreate) {
             (Ok(granted), RecreateSandbox::No) => {
-                let sandbox = runner.hold_grant(granted);
+                let sandbox = runner.work.hold_grant(granted);
                 inside::remove_stale_locks(&*sandbox).await?;
-                runner.sandbox = Some(sandbox);
+                runner.work.sandbox = Some(sandbox);
             }
-            // Asked for by name: what is left of the old one goes, and with it what was never handed over.
+            // The user asked for it: the old sandbox is replaced, and commits that were never imported are lost with
+            // it.
             (Ok(_) | Err(Error::Sandbox(SandboxError::Gone { .. })), RecreateSandbox::Yes) => {
-                runner.record_unread_answer()?;
+                UnsettledCalls { run: &mut runner.run, models: &mut runner.models }.record_unread_answer()?;
                 append_resumed(&mut runner, raise)?;
                 let head = state.imported.clone().unwrap_or_else(|| place.start.clone());
                 let reclaim = state.boxes_to_reprove();
-                runner.create_work_sandbox(&state.started, &place.start, &head, reclaim).await?;
+                SandboxSetup { run: &mut runner.run, work: &mut runner.work, models: &runner.models }
+                    .create(&state.started, &place.start, &head, reclaim)
+                    .await?;
                 return Ok(runner);
             }
-            // Everything is handed over and proved: the sandbox went just before the run could say so.
+            // Everything is imported and proved: the sandbox was removed just before the last event.
             (Err(Error::Sandbox(SandboxError::Gone { .. })), RecreateSandbox::No) if is_proved(&state) => (),
             (Err(Error::Sandbox(SandboxError::Gone { .. })), RecreateSandbox::No) => {
                 let why = format!("its sandbox `{}` is gone", place.sandbox);
@@ -81,8 +90,9 @@ pub async fn resume(
         }
     }
     if state.task_revision > 1 && state.open.is_none() {
-        // Whoever changed the task may have died before the sandbox had it, and the model would be blamed for the old one.
-        runner.write_task_to_sandbox().await?;
+        // The process that edited the task may have died before writing it into the sandbox. Without this the old
+        // text there would count as a change by the model.
+        ProposalStep { run: &mut runner.run, work: &mut runner.work }.write_task_to_sandbox().await?;
     }
     append_resumed(&mut runner, raise)?;
     Ok(runner)
@@ -93,14 +103,14 @@ fn check_resumable(state: &RunState, run: &str) -> Result<(), Error> {
         let (why, hint) = ("it has succeeded".to_owned(), format!("ralph diff {run}"));
         return Err(Error::CannotResume { run: run.to_owned(), why, hint });
     }
-    // A run whose process died before it could say so is left to say it.
+    // A run whose process died before it recorded the refusal may go on and record it.
     if let (false, Some(why)) = (state.status.is_active(), state.baseline_blocker()) {
         return Err(Error::BaselineRefused { run: run.to_owned(), why: why.to_owned() });
     }
     check_priced(state, run)
 }
 
-/// Refuses to go on with a profile whose calls no cap would hold. Such a run was begun by a version that let it.
+/// Refuses to continue with a profile whose calls no cap would limit. Older versions started such runs.
 fn check_priced(state: &RunState, run: &str) -> Result<(), Error> {
     let profiles = &state.started.profiles;
     let holds = |name: &&str| profiles.get(name).is_none_or(|profile| state.budget.can_enforce(profile.price.as_ref()));
@@ -109,25 +119,26 @@ fn check_priced(state: &RunState, run: &str) -> Result<(), Error> {
     }
     let hint = match profiles.names().into_iter().find(holds) {
         Some(other) => format!("ralph set-profile {run} {other}, then ralph resume {run}"),
-        None => "begin anew with a cap of tokens: ralph run --max-tokens 2000000".to_owned(),
+        None => "start a new run with a token cap: ralph run --max-tokens 2000000".to_owned(),
     };
     let why = Error::Unpriced { profile: state.profile.clone() }.to_string();
     Err(Error::CannotResume { run: run.to_owned(), why, hint })
 }
 
-/// Tells whether all that is left to do is to say that the run succeeded.
+/// Says whether only the event of the run's success is missing.
 fn is_proved(state: &RunState) -> bool {
     let going_on = RunState { status: RunStatus::Running, ..state.clone() };
     decide::next(&going_on) == RunStep::Finish { verdict: RunVerdict::Succeeded }
 }
 
-/// Raised only once the run can go on: a refused resume that is asked for again must not raise twice.
+/// Records the raised budgets and the resume. Only called once the run can go on, so that a refused resume that is
+/// repeated does not raise twice.
 fn append_resumed(runner: &mut Runner, raise: BudgetRaise) -> Result<(), Error> {
     let by = "ralph resume".to_owned();
     if raise != BudgetRaise::default() {
         let BudgetRaise { iterations, minutes, cost_usd, tokens } = raise;
         let control = Control::RaiseBudget { iterations, minutes, cost_usd, tokens };
-        runner.events.append(Event::ControlApplied { control, by: by.clone(), id: None })?;
+        runner.run.append(Event::ControlApplied { control, by: by.clone(), id: None })?;
     }
-    runner.events.append(Event::Resumed { by })
+    runner.run.append(Event::Resumed { by })
 }

@@ -1,16 +1,21 @@
-//! Back to where an iteration ended.
+//! Rewinds a run to the commit where an iteration ended.
 
 use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::{Event, EventLogLevel};
 use ralph_core::run::{RunSandbox, RunState, RunStatus};
 
-use super::runner::{KeepSandbox, Runner, StopSignals};
+use super::interrupts::StopSignals;
+use super::runner::Runner;
+use super::sandbox_setup::SandboxSetup;
+use super::unsettled_calls::UnsettledCalls;
+use super::work_sandbox::KeepSandbox;
 use crate::error::Error;
 use crate::git::{RunName, Sha};
 use crate::host::HostContext;
 use crate::store::{EventObserver, RunFolder};
 
-/// Puts a resting run back to the commit that iteration `n` handed over, or with 0 to its start; its boxes are proved again when it goes on.
+/// Rewinds a run that is not being driven to the commit of iteration `n`, or with 0 to its start. Its boxes are proved
+/// again when it goes on.
 pub async fn rewind(
     host: &HostContext,
     folder: RunFolder,
@@ -20,13 +25,13 @@ pub async fn rewind(
     let run = folder.id();
     workplace(&folder.state()?, &run, n)?;
     let mut runner = Runner::open(host.clone(), folder, announce, StopSignals::default(), KeepSandbox::Always).await?;
-    // Looked at again: nobody else writes from here on, and somebody may have until now.
-    let state = runner.state().clone();
+    // Checked again under the lock: another process may have changed the run until now.
+    let state = runner.run.state().clone();
     let place = workplace(&state, &run, n)?;
     let name = RunName::parse(&run)?;
     let found = match n {
         0 => Some(Sha::from(&place.start)),
-        _ => runner.bare.iteration_commit(&name, n).await?,
+        _ => runner.run.bare.iteration_commit(&name, n).await?,
     };
     let Some(sha) = found else {
         return Err(Error::CannotRewind { run, n, why: "that iteration handed over no commit" });
@@ -34,25 +39,27 @@ pub async fn rewind(
     let started = state.started.clone();
     let reclaim = state.boxes_to_reprove();
     let active = state.status.clone();
-    runner.log(EventLogLevel::Info, format!("a person went back to iteration {n}, commit {sha}"))?;
+    runner.run.log(EventLogLevel::Info, format!("a person went back to iteration {n}, commit {sha}"))?;
     let sha = CommitSha::from(&sha);
-    runner.record_unread_answer()?;
-    runner.create_work_sandbox(&started, &place.start, &sha, reclaim).await?;
-    // Going back does not start a run that rests.
+    UnsettledCalls { run: &mut runner.run, models: &mut runner.models }.record_unread_answer()?;
+    SandboxSetup { run: &mut runner.run, work: &mut runner.work, models: &runner.models }
+        .create(&started, &place.start, &sha, reclaim)
+        .await?;
+    // Rewinding does not resume a paused run.
     if let RunStatus::Paused { reason, next } = active {
-        runner.events.append(Event::Paused { reason, next })?;
+        runner.run.append(Event::Paused { reason, next })?;
     } else {
-        runner.pause(ralph_core::event::RunStopReason::Asked)?;
+        runner.run.pause(ralph_core::event::RunStopReason::Asked)?;
     }
     runner.close().await?;
     Ok(sha.into())
 }
 
-/// Returns where a run works that can go back.
+/// Returns the sandbox of a run, if the run can be rewound.
 fn workplace(state: &RunState, run: &str, n: u32) -> Result<RunSandbox, Error> {
     let refused = |why: &'static str| Error::CannotRewind { run: run.to_owned(), n, why };
     if state.status == RunStatus::Succeeded {
-        // Its proof is published; what should be different now is the work of a new run.
+        // Its proof is published; further changes are the work of a new run.
         return Err(refused("it has succeeded"));
     }
     state.workplace.clone().ok_or_else(|| refused("it has no sandbox yet"))

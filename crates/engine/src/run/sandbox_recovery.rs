@@ -1,4 +1,4 @@
-//! A work sandbox that was spoilt or removed from inside: the iteration has failed, the run has not.
+//! Recovers from a work sandbox that was damaged or removed: the iteration fails, the run goes on.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,17 @@ use ralph_core::gutter::{FailureSignature, IterationSample};
 use ralph_core::text;
 use ralph_sandbox::Error as SandboxError;
 
-use super::runner::Runner;
+use super::context::RunContext;
+use super::model_account::ModelAccount;
+use super::sandbox_setup::SandboxSetup;
+use super::unsettled_calls::UnsettledCalls;
+use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::git;
 
-/// What an error of a step says about the sandbox it worked in.
+/// What the error of a step says about its sandbox.
 enum SandboxDamage {
-    /// Its clone or its files can no longer be worked with.
+    /// Its clone or its files are unusable.
     Unusable {
         why: String,
     },
@@ -40,50 +44,61 @@ fn classify_damage(error: &Error) -> Option<SandboxDamage> {
     }
 }
 
-impl Runner {
-    /// Goes on after a step that failed by the state of the work sandbox; any other error is passed on.
-    pub(super) async fn recover_sandbox(&mut self, error: Error) -> Result<(), Error> {
+/// Recovers from damage to the work sandbox.
+#[derive(Debug)]
+pub(super) struct SandboxRecovery<'a> {
+    pub(super) run: &'a mut RunContext,
+    pub(super) work: &'a mut WorkSandbox,
+    pub(super) models: &'a mut ModelAccount,
+}
+
+impl SandboxRecovery<'_> {
+    /// Recovers from a step that failed because of the state of the work sandbox; returns any other error.
+    pub(super) async fn recover(&mut self, error: Error) -> Result<(), Error> {
         match classify_damage(&error) {
-            // Made anew and spoilt again before anything was done in it: that is not the model.
-            Some(SandboxDamage::Unusable { .. }) if self.recreated => Err(error),
+            // Recreated and damaged again before an iteration started in it: the model did not cause that.
+            Some(SandboxDamage::Unusable { .. }) if self.work.recreated => Err(error),
             Some(SandboxDamage::Unusable { why }) => self.restart_in_new_sandbox(&why).await,
             Some(SandboxDamage::Gone) => {
                 self.fail_iteration("the sandbox is gone; it was removed during this iteration")?;
-                self.pause(RunStopReason::SandboxLost)
+                self.run.pause(RunStopReason::SandboxLost)
             }
             None => Err(error),
         }
     }
 
-    /// Ends the iteration as failed and makes the sandbox anew from the last commit that was handed over.
+    /// Ends the iteration as failed and recreates the sandbox from the last imported commit.
     async fn restart_in_new_sandbox(&mut self, why: &str) -> Result<(), Error> {
-        // Masked before it is cut, or half a secret could be left.
-        let why = text::first_line(&self.redactor.redact(&text::strip_control(why)), 300).to_owned();
-        let told = format!("the sandbox was made anew from the last commit that was handed over: {why}");
-        // Before the iteration ends, and with it what it was to prove again.
-        let reclaim = self.state().boxes_to_reprove();
-        self.fail_iteration(&told)?;
-        let state = self.state();
+        // Mask before cutting, or half a secret could be left.
+        let why = text::first_line(&self.run.redactor.redact(&text::strip_control(why)), 300).to_owned();
+        let message = format!("the sandbox was made anew from the last commit that was handed over: {why}");
+        // Read before the iteration ends, because its end clears the boxes to prove again.
+        let reclaim = self.run.state().boxes_to_reprove();
+        self.fail_iteration(&message)?;
+        let state = self.run.state();
         let started = state.started.clone();
         let start = state.workplace.as_ref().map_or_else(|| started.start_commit.clone(), |place| place.start.clone());
         let head = state.imported.clone().unwrap_or_else(|| start.clone());
-        self.recreated = true;
-        self.create_work_sandbox(&started, &start, &head, reclaim).await?;
-        self.log(EventLogLevel::Warn, told)
+        self.work.recreated = true;
+        SandboxSetup { run: self.run, work: self.work, models: self.models }
+            .create(&started, &start, &head, reclaim)
+            .await?;
+        self.run.log(EventLogLevel::Warn, message)
     }
 
-    /// Ends the open iteration as failed, without another look into the sandbox.
+    /// Ends the open iteration as failed, without reading the sandbox again.
     fn fail_iteration(&mut self, why: &str) -> Result<(), Error> {
-        self.tree_status = None;
-        self.record_unread_answer()?;
-        let state = self.state();
+        self.work.forget_tree();
+        UnsettledCalls { run: self.run, models: self.models }.record_unread_answer()?;
+        let state = self.run.state();
         let Some(open) = state.open.clone() else { return Ok(()) };
         let n = open.n;
         let head = state.imported.as_ref().unwrap_or(&state.started.start_commit).to_string();
         let verified = state.verified.iter().cloned().collect();
-        let why = self.redactor.redact(why).into_owned();
-        self.files.append_to_mirror("errors.log", &format!("== iteration {n} ==\n{why}\n"))?;
-        self.files
+        let why = self.run.redactor.redact(why).into_owned();
+        self.run.files.append_to_mirror("errors.log", &format!("== iteration {n} ==\n{why}\n"))?;
+        self.run
+            .files
             .append_to_mirror("activity.log", &format!("iteration {n}: profile {}, given up: {why}\n", open.profile))?;
         let sample = IterationSample {
             n,
@@ -94,7 +109,7 @@ impl Runner {
             tests: None,
             waiting: false,
         };
-        self.events.append(Event::IterationFinished {
+        self.run.append(Event::IterationFinished {
             n,
             outcome: IterationOutcome::ActionFailed,
             head,

@@ -1,4 +1,4 @@
-//! Makes the sandbox of a run and puts the branch into it.
+//! Creates the sandboxes of a run and seeds them with a commit.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,11 @@ use ralph_core::lint::Severity;
 use ralph_core::name;
 use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxLimits, SandboxSpec};
 
-use super::runner::Runner;
+use super::context::RunContext;
+use super::egress::egress_request;
+use super::egress_events::EgressEvents;
+use super::model_account::ModelAccount;
+use super::work_sandbox::WorkSandbox;
 use crate::egress::{EgressAvailability, EgressRequest};
 use crate::error::Error;
 use crate::git::inside::StateFiles;
@@ -23,7 +27,7 @@ use crate::sandboxes::{self, SandboxRequest};
 pub(crate) enum SandboxRole {
     Work,
     Proof,
-    /// A proof that is not expected to pass yet: what it cannot reach is worth knowing.
+    /// A proof that is not expected to pass yet; the hosts it cannot reach are reported.
     Baseline,
 }
 
@@ -36,32 +40,44 @@ impl SandboxRole {
     }
 }
 
-impl Runner {
-    pub(super) async fn prepare_sandbox(&mut self) -> Result<(), Error> {
-        let started = self.state().started.clone();
+/// Creates the work sandbox of a run.
+#[derive(Debug)]
+pub(super) struct SandboxSetup<'a> {
+    pub(super) run: &'a mut RunContext,
+    pub(super) work: &'a mut WorkSandbox,
+    pub(super) models: &'a ModelAccount,
+}
+
+impl SandboxSetup<'_> {
+    pub(super) async fn prepare(&mut self) -> Result<(), Error> {
+        let started = self.run.state().started.clone();
         let start = started.start_commit.clone();
-        self.create_work_sandbox(&started, &start, &start, Vec::new()).await
+        self.create(&started, &start, &start, Vec::new()).await
     }
 
-    /// Makes the sandbox anew with the branch at `head`.
-    pub(super) async fn create_work_sandbox(
+    /// Creates the sandbox with the branch at `head`, replacing an older one.
+    pub(super) async fn create(
         &mut self,
         started: &RunStart,
         start: &CommitSha,
         head: &CommitSha,
         reclaim: Vec<String>,
     ) -> Result<(), Error> {
-        let backend = self.host.backend(&started.backend)?;
+        let backend = self.run.host.backend(&started.backend)?;
         let name = sandbox_name(&*backend, started, SandboxRole::Work).await?;
-        let spec = sandbox_spec(&self.host, started, name, SandboxRole::Work)?;
-        let request = SandboxRequest { backend: &*backend, spec, egress: Some(self.egress_request()?) };
-        let granted = sandboxes::create(&self.host, request).await?;
-        let sandbox = self.hold_grant(granted);
-        seed_commit(&*sandbox, &self.bare, self.folder.path(), started, head).await?;
-        self.files.write_initial(&*sandbox).await?;
-        self.tree_status = None;
-        self.sandbox = Some(sandbox.clone());
-        self.events.append(Event::SandboxReady {
+        let spec = sandbox_spec(&self.run.host, started, name, SandboxRole::Work)?;
+        let request = SandboxRequest {
+            backend: &*backend,
+            spec,
+            egress: Some(egress_request(self.run.state(), &self.models.ledger)?),
+        };
+        let granted = sandboxes::create(&self.run.host, request).await?;
+        let sandbox = self.work.hold_grant(granted);
+        seed_commit(&*sandbox, &self.run.bare, self.run.folder.path(), started, head).await?;
+        self.run.files.write_initial(&*sandbox).await?;
+        self.work.forget_tree();
+        self.work.sandbox = Some(sandbox.clone());
+        self.run.append(Event::SandboxReady {
             sandbox: sandbox.id().to_owned(),
             backend: started.backend.clone(),
             isolated: backend.capabilities().isolation.is_isolated(),
@@ -70,39 +86,39 @@ impl Runner {
             reclaim,
         })
     }
+}
 
-    pub(super) async fn check_baseline(&mut self) -> Result<(), Error> {
-        let mut started = self.state().started.clone();
-        started.policy = self.state().policy().clone();
-        let sha = started.start_commit.clone();
-        let report = crate::baseline::check(&self.host, &self.bare, self.folder.path(), &started, &sha).await?;
-        let refused = report.findings.iter().find(|finding| finding.severity == Severity::Error);
-        let refused = refused.map(|error| error.message.clone());
-        self.alarm_on_leaks(report.leaked_secrets.clone())?;
-        self.events.append(Event::BaselineChecked { checks: report.lines(), refused })?;
-        for finding in report.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
-            self.log(EventLogLevel::Warn, finding.message.clone())?;
-        }
-        Ok(())
+pub(super) async fn check_baseline(run: &mut RunContext) -> Result<(), Error> {
+    let mut started = run.state().started.clone();
+    started.policy = run.state().policy().clone();
+    let sha = started.start_commit.clone();
+    let report = crate::baseline::check(&run.host, &run.bare, run.folder.path(), &started, &sha).await?;
+    let refused = report.findings.iter().find(|finding| finding.severity == Severity::Error);
+    let refused = refused.map(|error| error.message.clone());
+    EgressEvents { run }.alarm_on_leaks(report.leaked_secrets.clone())?;
+    run.append(Event::BaselineChecked { checks: report.lines(), refused })?;
+    for finding in report.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
+        run.log(EventLogLevel::Warn, finding.message.clone())?;
     }
+    Ok(())
+}
 
-    /// Removes sandboxes for proofs that a dead process left behind; this run has none under way. What stays is removed
-    /// when the next one of its name is made.
-    pub(super) async fn discard_proof_sandboxes(&self) {
-        let Ok(backend) = self.host.backend(&self.state().started.backend) else { return };
-        for other in backend.list().await.unwrap_or_default() {
-            let of = |label: &str, value: &str| other.labels.get(label).is_some_and(|found| found == value);
-            if of(SandboxLabel::RUN, self.state().id())
-                && of(SandboxLabel::ROLE, SandboxRole::Proof.as_str())
-                && let Ok(sandbox) = backend.open(&other.id).await
-            {
-                sandboxes::discard(&*sandbox).await;
-            }
+/// Removes proof sandboxes that a dead process left behind; this run has none in use. One that cannot be removed is
+/// replaced when the next one with its name is created.
+pub(super) async fn discard_proof_sandboxes(run: &RunContext) {
+    let Ok(backend) = run.host.backend(&run.state().started.backend) else { return };
+    for other in backend.list().await.unwrap_or_default() {
+        let of = |label: &str, value: &str| other.labels.get(label).is_some_and(|found| found == value);
+        if of(SandboxLabel::RUN, run.state().id())
+            && of(SandboxLabel::ROLE, SandboxRole::Proof.as_str())
+            && let Ok(sandbox) = backend.open(&other.id).await
+        {
+            sandboxes::discard(&*sandbox).await;
         }
     }
 }
 
-/// Returns the name of a run's sandbox; one of that name that a dead process left behind is removed.
+/// Returns the name for a run's sandbox, and removes one of that name that a dead process left behind.
 async fn sandbox_name(backend: &dyn Backend, started: &RunStart, role: SandboxRole) -> Result<String, Error> {
     let listed = backend.list().await?;
     let foreign = |wanted: &str| {
@@ -119,7 +135,7 @@ async fn sandbox_name(backend: &dyn Backend, started: &RunStart, role: SandboxRo
     Ok(name)
 }
 
-/// Returns what a sandbox of a run is made from.
+/// Returns the spec of a run's sandbox.
 fn sandbox_spec(host: &HostContext, started: &RunStart, name: String, role: SandboxRole) -> Result<SandboxSpec, Error> {
     let labels = BTreeMap::from([
         (SandboxLabel::RUN.to_owned(), started.run.clone()),
@@ -140,7 +156,7 @@ fn sandbox_spec(host: &HostContext, started: &RunStart, name: String, role: Sand
     Ok(SandboxSpec { name, labels, image, resources, toolchains, layers, ..SandboxSpec::default() })
 }
 
-/// Makes a fresh sandbox that holds exactly one commit.
+/// Creates a fresh sandbox that contains exactly one commit.
 pub(crate) async fn fresh_sandbox(
     host: &HostContext,
     bare: &BareRepo,
@@ -151,7 +167,7 @@ pub(crate) async fn fresh_sandbox(
 ) -> Result<Arc<dyn Sandbox>, Error> {
     let backend = host.backend(&started.backend)?;
     let name = sandbox_name(&*backend, started, role).await?;
-    // A proof is granted nothing, but held to the same rules, those about single requests among them.
+    // A proof is granted nothing, but the same rules apply to it, including those about single requests.
     let availability = match role {
         SandboxRole::Baseline => EgressAvailability::Always,
         SandboxRole::Work | SandboxRole::Proof => EgressAvailability::AsNeeded,

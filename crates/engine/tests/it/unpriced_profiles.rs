@@ -129,5 +129,5 @@ async fn no_run_of_an_earlier_version_continues_with_an_unpriced_profile() {
     let refused = go_on(&case).await;
     let Err(Error::CannotResume { why, hint, .. }) = refused else { panic!("{refused:?}") };
     assert_eq!(why, format!("the price of profile `scripted` {WHY}"));
-    assert_eq!(hint, "begin anew with a cap of tokens: ralph run --max-tokens 2000000");
+    assert_eq!(hint, "start a new run with a token cap: ralph run --max-tokens 2000000");
 }

@@ -1,0 +1,25 @@
+//! Starts an iteration.
+
+use ralph_core::event::Event;
+
+use super::close_checkpoint::CloseCheckpoint;
+use super::context::RunContext;
+use super::model_account::ModelAccount;
+use super::work_sandbox::WorkSandbox;
+use crate::error::Error;
+
+pub(super) async fn start_iteration(
+    run: &mut RunContext,
+    work: &mut WorkSandbox,
+    models: &mut ModelAccount,
+    n: u32,
+    profile: String,
+) -> Result<(), Error> {
+    let survey = work.tree_status(run.state()).await?;
+    work.recreated = false;
+    let because = run.state().rotate_because.clone();
+    models.reply = None;
+    CloseCheckpoint::remove_attempt(&run.folder, n)?;
+    run.append(Event::IterationStarted { n, profile, because, head: survey.head, tree: survey.tree })?;
+    run.warn_of_budgets()
+}
