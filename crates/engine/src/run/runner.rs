@@ -99,7 +99,6 @@ impl Runner {
     /// Releases everything this process holds of the run: its egress proxies, what runs in its sandbox, its audit
     /// log, its control socket and its lock. This process or another may open the run again afterwards.
     pub async fn close(mut self) -> Result<(), Error> {
-        #[cfg(target_os = "linux")]
         self.run.host.egress().close_run(&self.run.folder.id()).await;
         // If this fails, everything else is still released, by dropping it.
         if let Some(sandbox) = self.work.sandbox.take() {
