@@ -79,7 +79,7 @@ fn remarks(entry: &ProfileEntry, price: Option<Price>, key: &ProfileKeyStatus) -
     match key {
         ProfileKeyStatus::Failed(why) => remarks.push(why.clone()),
         ProfileKeyStatus::Expired { name } => {
-            remarks.push(format!("its key has expired; next: ralph secret set {name}"))
+            remarks.push(format!("its key has expired; next: ralph secret set {name}"));
         }
         _ => (),
     }

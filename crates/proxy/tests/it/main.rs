@@ -11,6 +11,7 @@ mod model_routes;
 mod outflow;
 mod overspend;
 mod resource_limits;
+mod route_endpoints;
 mod scripted_host;
 mod seeded_random;
 mod streaming;
