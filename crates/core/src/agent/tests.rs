@@ -207,7 +207,7 @@ fn refused_sessions() {
         "claude",
         "402",
         1,
-        "says API Error: 402 ralph: budget spent: $1.00 of $1.00\nok false tokens Some((0, 0, 0)) status Some(402)\nSpend"
+        "says API Error: 402 ralph: budget spent: $1.00 of $1.00\nok false tokens Some((0, 0, 0)) status Some(402)\nBudgetSpent"
     );
     check!(
         "codex",
@@ -224,7 +224,7 @@ fn refused_sessions() {
     check!("gemini", "401", 145, "ok false tokens Some((0, 0, 0)) status Some(401)\nAuth");
     check!("gemini", "429", 173, "ok false tokens Some((0, 0, 0)) status None\nLimit { until: None }");
     check!("opencode", "401", 1, "ok false tokens None status Some(401)\nAuth");
-    check!("opencode", "400", 1, "ok false tokens None status Some(400)\nSpend");
+    check!("opencode", "400", 1, "ok false tokens None status Some(400)\nBudgetSpent");
     // It exits with code 0 and reports success.
     check!(
         "qwen",
@@ -236,7 +236,7 @@ fn refused_sessions() {
         "qwen",
         "400",
         0,
-        "says [API Error: 400 ralph: budget spent: $1.00 of $1.00]\nok false tokens Some((0, 0, 0)) status Some(400)\nSpend"
+        "says [API Error: 400 ralph: budget spent: $1.00 of $1.00]\nok false tokens Some((0, 0, 0)) status Some(400)\nBudgetSpent"
     );
     check!(
         "copilot",
@@ -245,7 +245,7 @@ fn refused_sessions() {
         "trouble Authentication failed with provider at http://127.0.0.1:3128/v1 (HTTP 401).\nok false tokens None status Some(401)\nAuth"
     );
     let got = render_session("codex", 1, include_str!("tests/codex-400.jsonl"));
-    assert!(got.ends_with("\nSpend"), "{got}");
+    assert!(got.ends_with("\nBudgetSpent"), "{got}");
 }
 
 #[test]

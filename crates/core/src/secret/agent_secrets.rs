@@ -33,7 +33,7 @@ pub const AGENTS: &[AgentSecrets] = &[
 pub enum UnknownAgent {
     #[error("there is no agent `{name}`")]
     NotFound { name: String },
-    #[error("agent `{name}` connects only to its vendor, so ralph cannot supply a credential for it")]
+    #[error("agent `{name}` connects only to its vendor, so no credential can be supplied for it")]
     VendorOnly { name: String },
     #[error("agent `custom` has no credential of its own: a run gives it the credential of its profile")]
     Custom,

@@ -456,7 +456,7 @@ mod tests {
                 SecretKind::Oauth,
                 "sk-ant-oat01-x",
                 &[ANTHROPIC, "x.io"],
-                Some("`K` cannot be granted to a sandbox: it is a sub"),
+                Some("`K` cannot be granted to a sandbox: it is a Claude sub"),
             ),
         ] {
             let message = check_grantable(&found(kind, value), hosts).err().map(|error| error.to_string());

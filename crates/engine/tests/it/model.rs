@@ -384,7 +384,7 @@ async fn a_server_that_ends_closes_its_connections() {
         server.wait_for_unanswered(0).await;
         drop(server);
     });
-    assert_eq!(outcome.unwrap_err().class(), ModelErrorClass::Overloaded { reset: None });
+    assert_eq!(outcome.unwrap_err().class(), ModelErrorClass::Connect);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use ralph_core::event::{Event, EventLine, EventLogLevel, RunStopReason};
@@ -11,6 +12,11 @@ use serde_json::json;
 use tempfile::TempDir;
 
 const RUNS: u32 = 10_000;
+
+const COMMIT: &str = "a8bf0123456789abcdef0123456789abcdef0123";
+
+/// The events of every run here: made once, since there are ten thousand of them.
+static HISTORY: LazyLock<String> = LazyLock::new(history);
 
 fn home() -> (TempDir, RalphHome) {
     let dir = tempfile::tempdir().unwrap();
@@ -24,7 +30,7 @@ fn history() -> String {
         "max_output_tokens": 2048, "temperature": null, "timeout_s": 60, "price": null, "extra": {}});
     let started = json!({"type": "run-started", "format": 1, "run": run_id(1), "ralph": "0.1.0", "task_id": "auth-007",
         "title": "Fix the login", "repo": "/home/ann/shop", "task_path": "ralph_task.md", "task_sha256": "1c89",
-        "base_branch": "main", "base_commit": "a8bf", "start_commit": "a8bf", "branch": "ralph/auth-007/fix-the-login",
+        "base_branch": "main", "base_commit": COMMIT, "start_commit": COMMIT, "branch": "ralph/auth-007/fix-the-login",
         "engine": "actions", "backend": "embedded", "image": null,
         "resources": {"memory": null, "cpus": null, "disk": null, "pids": 4096}, "toolchains": "auto",
         "profiles": {"default": profile, "fallback": null, "doctor": null},
@@ -51,7 +57,7 @@ fn run_id(number: u32) -> String {
 fn add_run(home: &RalphHome, id: &str) -> RunFolder {
     let folder = home.run_folder(id);
     fs::create_dir_all(folder.path()).unwrap();
-    fs::write(folder.events_path(), history()).unwrap();
+    fs::write(folder.events_path(), HISTORY.as_str()).unwrap();
     folder
 }
 
