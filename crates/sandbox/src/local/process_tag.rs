@@ -54,6 +54,7 @@ impl ProcessTag {
         format!("{}.{pid}.{started}.{token}.{}", self.key, self.exec)
     }
 
+    #[cfg(any(target_os = "linux", test))]
     fn parse(value: &str) -> Option<Self> {
         let mut parts = value.split('.');
         let key = parts.next()?.to_owned();
@@ -64,7 +65,8 @@ impl ProcessTag {
         parts.next().is_none().then_some(Self { key, owner: TagOwner { pid, started, token }, exec })
     }
 
-    /// Returns the tag in an environment as the kernel shows it.
+    /// Returns the tag in an environment as Linux shows it in `/proc`.
+    #[cfg(any(target_os = "linux", test))]
     fn find(environ: &[u8]) -> Option<Self> {
         environ.split(|byte| *byte == 0).find_map(|entry| {
             let value = entry.strip_prefix(TAG_VARIABLE.as_bytes())?.strip_prefix(b"=")?;

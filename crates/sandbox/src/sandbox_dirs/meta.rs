@@ -71,6 +71,8 @@ impl SandboxMeta {
         file.and_then(|mut file| file.write_all(&bytes)).map_err(super::host_error("write", &path))
     }
 
+    /// Replaces the description of a sandbox; only that of a cage changes after it was made.
+    #[cfg(target_os = "linux")]
     pub(crate) fn write(&self, root: &RootDir) -> Result<(), Error> {
         let bytes = serde_json::to_vec_pretty(self).expect("strings serialise");
         files::replace(root, Path::new(META_FILE), &bytes, Some(0o600))

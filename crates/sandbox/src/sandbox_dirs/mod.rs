@@ -153,7 +153,8 @@ pub(crate) struct TrashDir {
 }
 
 impl TrashDir {
-    /// Returns where the folder is now.
+    /// Returns where the folder is now; only cages have something else to remove first.
+    #[cfg(target_os = "linux")]
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
