@@ -11,7 +11,7 @@ use crate::workspace::ProjectWorkspace;
 /// Where the list is kept.
 const MODULE_LIST: &str = "docs/modules.md";
 
-/// Writes the list anew.
+/// Regenerates the list.
 pub(crate) fn write(workspace: &ProjectWorkspace) -> anyhow::Result<()> {
     let path = workspace.root.join(MODULE_LIST);
     fs::write(&path, generate(workspace)?).with_context(|| format!("could not write `{MODULE_LIST}`"))?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 pub(crate) const USAGE: &str = "\
-usage: cargo xtask <chore>
+usage: cargo xtask <command>
 
   test [--quick] [--seconds N] [--allow-missing]
         everything that must hold: formatting, lints, workspace rules, dependencies, tests, fuzzing, macOS
@@ -25,7 +25,7 @@ usage: cargo xtask <chore>
   rules
         only the workspace rules
   docs
-        write docs/modules.md anew from the sources
+        regenerate docs/modules.md from the sources
   macos
         type-check the program for macOS, on a Debian machine
   deny

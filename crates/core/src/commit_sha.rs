@@ -1,4 +1,4 @@
-//! Parses the full hash of a commit, once, where it is read.
+//! Defines the type of a full commit hash, which is validated when it is parsed.
 
 use std::fmt;
 use std::ops::Deref;

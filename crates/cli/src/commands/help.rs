@@ -1,4 +1,4 @@
-//! `ralph help`: prints the topics that are tables in the code.
+//! `ralph help`: prints the help topics that are generated from tables in the code.
 
 use clap::CommandFactory as _;
 use ralph_core::env;

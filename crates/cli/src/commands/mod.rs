@@ -1,4 +1,4 @@
-//! Dispatches to the commands, one file per command.
+//! Dispatches to the commands, one file for each command or group of related commands.
 
 mod adopt;
 mod agent;

@@ -1,4 +1,4 @@
-//! `ralph resume`: continues a run, here or in the process that holds it.
+//! `ralph resume`: continues a run, in this process or in the process that already works on it.
 
 use ralph_core::control::Control;
 use ralph_core::exit::RalphExitCode;

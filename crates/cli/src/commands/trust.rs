@@ -1,6 +1,5 @@
-//! `ralph trust`: records the user's consent to exactly one version of the project's model profiles, which may name
-//! where
-//! a key is sent.
+//! `ralph trust`: records that the user trusts the current version of the project's model profiles, which can decide
+//! where a key is sent.
 
 use ralph_core::exit::RalphExitCode;
 use ralph_core::hash::sha256;

@@ -1,4 +1,4 @@
-//! Implements `ralph watch`: one run on the full screen, folded from the same events as everything else.
+//! Implements `ralph watch`: shows one run full screen, computed from its event file.
 //!
 //! [`model`] holds the state and handles keys; [`draw`] renders it. Both are pure. Only [`app`], [`terminal`] and
 //! [`control_sender`] do I/O.

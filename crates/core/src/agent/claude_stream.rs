@@ -1,5 +1,5 @@
-//! Reads the output of `claude`, which other agents copied: one JSON object per line, messages in the format of the
-//! Messages API.
+//! Reads the JSON-lines output of `claude`, whose format other agents share: messages in the format of the Messages
+//! API.
 
 use serde_json::Value;
 

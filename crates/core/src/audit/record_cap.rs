@@ -1,5 +1,5 @@
-//! Caps how many records are written: a program that retries forever must not fill the disk, and must not be ignored
-//! silently either. Each class has its own cap, so that records an agent can cause easily never displace more important
+//! Limits how many records are written, so that a program that retries forever cannot fill the disk; the records left
+//! out are counted. Each class has its own cap, so that records an agent can cause easily never displace more important
 //! ones.
 
 use super::record::{AuditRecord, AuditRecordKind};

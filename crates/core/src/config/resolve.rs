@@ -1,4 +1,4 @@
-//! Merges the layers into one config, or reports which option goes too far and how to allow it.
+//! Merges the layers into one config, or reports which option exceeds what the user allows and how to allow it.
 
 use super::error::{ConfigWidening, Error};
 use super::layer::ConfigLayer;

@@ -1,5 +1,5 @@
-//! Orders the layers and chooses among them in two ways: the highest layer takes precedence, and the same unless a
-//! checkout asks for more than the layers below it allow.
+//! Orders the layers and selects values by one of two rules: the highest layer wins, or it wins unless a checkout asks
+//! for more than a lower layer allows.
 
 use super::error::{ConfigWidening, Error};
 use super::layer::ConfigLayer;

@@ -1,5 +1,5 @@
-//! The pure parts of the egress proxy: parses targets, classifies addresses, decides both by a policy, and names the
-//! variables that point programs in a sandbox at the proxy.
+//! The pure part of the egress proxy: parses targets, classifies addresses, checks both against a policy, and names the
+//! variables that make programs in a sandbox use the proxy.
 //!
 //! Nothing here resolves a name or opens a socket; the proxy does.
 

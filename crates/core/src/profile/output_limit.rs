@@ -1,4 +1,4 @@
-//! Names the request field for the maximum output: it has two names, and few chat servers know both.
+//! Selects the request field that limits the output: it has two names, and few chat servers accept both.
 
 /// The field in which a chat server expects the maximum output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

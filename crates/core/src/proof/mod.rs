@@ -1,5 +1,5 @@
-//! Finds the files that decide about the work besides the command lines themselves: files of the start commit that a
-//! check executes or is configured by. They belong to the proof, so the run may not change them.
+//! Finds the proof files besides the command lines: files of the start commit that a check executes or is configured
+//! by. They belong to the proof, so the run may not change them.
 //!
 //! A gate (`test_command`, `verify_commands`) is a check by its role: the scripts it runs count whatever their names
 //! are. In the proof of a box a script counts only when its name says so: in `python3 app.py` the file is the product,

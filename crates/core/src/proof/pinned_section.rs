@@ -1,4 +1,5 @@
-//! Pins parts of files: `package.json` names the tests, and the run may change the rest of it.
+//! Pins sections of files: for example the keys of `package.json` that define the tests, while the run may change the
+//! others.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

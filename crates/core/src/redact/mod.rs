@@ -1,4 +1,4 @@
-//! The second defence against leaks: finds known secrets and strings that look like secrets in outgoing text.
+//! Finds known secrets, and strings that look like secrets, in outgoing text, as a second defence against leaks.
 //!
 //! The first defence is that real secrets never reach the sandbox. The caller decides what to do with a match (mask
 //! it, stop the import); nothing here reads files or keeps text, only which secret was found and where.

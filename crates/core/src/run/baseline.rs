@@ -1,5 +1,4 @@
-//! Red-first over the life of a run: when the baseline is run again, and what a user's resume changes about its
-//! result.
+//! Decides when the baseline of a run is run again, and how a resume changes its result.
 
 use std::collections::BTreeSet;
 

@@ -30,7 +30,7 @@ pub fn tick(source: &str, ids: &BTreeSet<String>) -> String {
     apply_edits(source, edits)
 }
 
-/// Returns the boxes that are ticked in a text, whoever ticked them.
+/// Returns the boxes that are ticked in a text, by ralph or by anyone else.
 pub fn ticked_boxes(source: &str) -> BTreeSet<String> {
     scan_boxes(source, TaskSourceKind::Task)
         .into_iter()

@@ -1,5 +1,5 @@
-//! Manages the programs of coding agents on this machine: finds them in the store or on `PATH`, fetches them, and
-//! shows them to sandboxes.
+//! Manages the programs of coding agents on this machine: finds them in the store or on `PATH`, fetches them, and makes
+//! them visible in sandboxes.
 //!
 //! Their prompts and output formats are in `ralph_core::agent`; `run` starts the sessions.
 

@@ -1,4 +1,4 @@
-//! Stores fetched agents in `<state>/agents/<name>/<version>/`, each complete and read-only, or not there.
+//! Stores fetched agents in `<state>/agents/<name>/<version>/`, each of them complete and read-only.
 
 use std::fs::{self, File, Permissions};
 use std::io;

@@ -1,4 +1,4 @@
-//! Decides which refusals and alarms become events of the run: the first of a kind, then one at every power of ten.
+//! Selects which refusals and alarms become events of the run: the first of a kind, then one at every power of ten.
 
 use std::collections::{BTreeMap, BTreeSet};
 

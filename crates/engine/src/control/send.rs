@@ -1,4 +1,4 @@
-//! Delivers a control to the process that works on a run, or applies it here when the run rests.
+//! Delivers a control to the process that works on a run, or applies it in this process if no other works on the run.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Serves the egress proxy of sandboxes: with a policy, with the sandbox's grant, and with an audit log of everything
-//! that passes.
+//! Runs the egress proxies of sandboxes, each with the sandbox's policy and grant, and records all traffic in the audit
+//! log.
 
 mod ca_bundle;
 mod env_sandbox;

@@ -1,4 +1,4 @@
-//! Imports work from the sandbox: one bundle file in, one branch of the run's own repository out, or nothing at all.
+//! Imports a bundle file from the sandbox into one branch of the run's own repository, completely or not at all.
 //!
 //! Objects first go into a quarantine folder beside the repository, where git checks them strictly and ralph checks
 //! every new commit; only then is the pack moved in and the branch set. A crash at any point leaves the repository as

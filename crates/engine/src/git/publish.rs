@@ -1,4 +1,5 @@
-//! Sends a checked commit on: to the user's remote, or into the user's repository if it has none.
+//! Publishes a checked commit: pushes it to the user's remote, or writes it into the user's repository if there is no
+//! remote.
 //!
 //! Only `refs/heads/ralph/…`, only from the run's own repository, only an exact commit, never by force.
 

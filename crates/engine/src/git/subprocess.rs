@@ -1,6 +1,5 @@
-//! Starts every `git` process of the host: arguments only, an environment built from nothing, and settings that win
-//! over every config file, so that no repository can make it run a program. The individual git operations are not
-//! here.
+//! Starts every `git` process of the host: without a shell, with a clean environment, and with settings that override
+//! every config file, so that no repository can make it run a program. The individual git operations are not here.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -1,4 +1,4 @@
-//! Brings the run's branch forward: commits verified boxes inside the sandbox and imports commits to the host.
+//! Updates the run's branch: commits verified boxes inside the sandbox and imports commits to the host.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! What a model call leaves in the run folder: what it may cost before it is made, and its answer before it is used.
+//! Reads and writes the files of a model call in the run folder: its worst-case cost before it is made, and its answer
+//! before it is used.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What every step of a run needs: its folder, its events and state, the host, and what keeps secrets out of both.
+//! Holds what every step of a run needs: its folder, its events and state, the host, and the redactor.
 
 use std::sync::Arc;
 use std::time::Duration;

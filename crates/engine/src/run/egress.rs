@@ -1,4 +1,4 @@
-//! What the work sandbox of a run asks of the egress proxy.
+//! Builds the egress request of a run's work sandbox.
 
 use ralph_core::run::RunState;
 use ralph_proxy::ledger::Ledger;

@@ -1,4 +1,4 @@
-//! Scores an iteration for signs of a loop, and climbs the ladder of mitigations.
+//! Scores an iteration for signs of a loop, and applies the next step of the mitigation ladder.
 
 use std::collections::BTreeSet;
 

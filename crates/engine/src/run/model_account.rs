@@ -1,4 +1,4 @@
-//! What a run has of models: open clients, the ledger that caps what they may cost, and the reply being worked through.
+//! Holds the model state of a run: open clients, the ledger that caps their cost, and the reply being processed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

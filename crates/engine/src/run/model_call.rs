@@ -1,4 +1,4 @@
-//! Calls the model of an iteration: builds the prompt, reserves the cost, sends the call, takes its answer up.
+//! Calls the model of an iteration: builds the prompt, reserves the cost, sends the call and records its answer.
 
 use ralph_core::budget::BudgetKind;
 use ralph_core::event::{EventLogLevel, PinnedProfile, RunStopReason, RunVerdict};

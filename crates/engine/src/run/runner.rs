@@ -107,7 +107,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Drives the run until it ends or pauses, or until this process is told to leave it.
+    /// Drives the run until it ends or pauses, or until this process is asked to stop working on it.
     pub async fn drive(&mut self) -> Result<&RunState, Error> {
         self.models.reload_ledger(&self.run.events);
         loop {

@@ -1,4 +1,4 @@
-//! Keeps what came of an agent's session: its transcript, its claims, its result.
+//! Saves the results of an agent's session: its transcript, its claims and how it ended.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -1,4 +1,5 @@
-//! Grants credentials: the proxy injects the real ones, sandboxes hold phantoms, and neither may leak.
+//! Manages granted credentials: sandboxes hold phantoms, the proxy injects the real ones, and leaks of either are
+//! detected.
 
 pub(crate) mod header_filter;
 pub(crate) mod leak_scan;

@@ -1,4 +1,4 @@
-//! Signs certificates for hosts, as the CA of one sandbox: made in memory, known to that sandbox alone, gone with it.
+//! Issues certificates for hosts as the CA of one sandbox; its key is only in memory and is dropped with the sandbox.
 //!
 //! Its key never leaves this process and is never written to disk; only its certificate goes into the sandbox. It
 //! signs only for hosts that the policy allows and whose requests have to be inspected.

@@ -1,4 +1,5 @@
-//! Connects clients to hosts: by tunnels whose first bytes are checked, or request by request behind our own TLS.
+//! Connects clients to hosts: through tunnels whose first bytes are checked, or by terminating TLS and checking each
+//! request.
 
 pub(crate) mod client_hello;
 pub(crate) mod host_connection;

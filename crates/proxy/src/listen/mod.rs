@@ -1,4 +1,4 @@
-//! Listens inside a sandbox's network: which sockets there are, and by which protocols clients ask to leave.
+//! Listens inside a sandbox's network: which sockets there are, and which protocols they serve.
 
 pub(crate) mod socks;
 pub(crate) mod transparent;

@@ -1,5 +1,5 @@
-//! Sets up what the attacks need: a folder of the suite with everything worth attacking, sandboxes with and without
-//! mechanisms, and the host itself, which only ever touches that folder.
+//! Sets up what the attacks need: a folder with files to attack, sandboxes with and without isolation mechanisms, and
+//! commands on the host, which only touch that folder.
 
 use std::collections::BTreeMap;
 use std::fs;

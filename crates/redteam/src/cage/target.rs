@@ -1,4 +1,4 @@
-//! The target of the attacks.
+//! Defines the backend that is attacked.
 
 use std::path::PathBuf;
 

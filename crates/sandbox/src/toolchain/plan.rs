@@ -1,4 +1,4 @@
-//! Collects the setup while the `PATH` is searched, and cleans it up at the end.
+//! Builds the toolchain setup while the `PATH` is searched, and merges overlapping mounts at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

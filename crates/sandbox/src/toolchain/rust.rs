@@ -1,4 +1,4 @@
-//! Shows rustup and cargo.
+//! Makes rustup and cargo visible in a cage.
 //!
 //! `~/.cargo/bin` is shown at its own path. The toolchains are shown one by one in the sandbox's own `~/.rustup`:
 //! they can be moved, rustup needs to write next to them, and a toolchain that the workspace requires can be

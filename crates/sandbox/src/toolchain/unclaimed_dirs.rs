@@ -1,5 +1,5 @@
-//! Shows directories on the `PATH` that belong to no known toolchain: each on its own, if it is the user's or below
-//! `/opt` and contains nothing that looks like a secret.
+//! Makes directories on the `PATH` that belong to no known toolchain visible: each separately, if it is the user's or
+//! below `/opt` and contains nothing that looks like a secret.
 
 use super::plan::{PathEntry, ToolchainPlan};
 use super::secret_files;

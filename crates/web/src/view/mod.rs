@@ -1,4 +1,4 @@
-//! Folds a run's events into views for every surface: terminal, screen, server.
+//! Folds a run's events into the views that the terminal, `ralph watch` and `--json` show.
 //!
 //! Colours, widths and layout are not here: the code that draws a view chooses them.
 

@@ -1,4 +1,5 @@
-//! Draws the budgets as bars, the forecast and the loop score; with room, the burn-down chart below.
+//! Draws the budgets as bars, the forecast and the loop score, and below them the burn-down chart if the screen is
+//! large enough.
 
 use ralph_core::budget::BudgetKind;
 use ralph_core::gutter::GUTTER_THRESHOLD;

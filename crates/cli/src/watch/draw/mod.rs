@@ -1,4 +1,5 @@
-//! Renders the model as cells: pure, for any size. Colour only repeats what words and marks already say.
+//! Renders the model into terminal cells, as a pure function that works at any screen size. Colour only repeats what
+//! words and marks already say.
 
 mod boxes;
 mod budgets;

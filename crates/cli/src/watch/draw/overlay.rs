@@ -1,4 +1,4 @@
-//! Draws what is below and over the panels: pending controls, answers, questions, the keys.
+//! Draws the footer and the overlays: pending controls, answers, questions and the list of keys.
 
 use ralph_core::run::RunStatus;
 use ralph_web::view::{PendingControl, progress_text};

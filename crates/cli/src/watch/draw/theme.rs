@@ -1,4 +1,4 @@
-//! Defines the styles by meaning. Without colour they differ by weight only.
+//! Defines one text style for each meaning, such as a warning. Without colour they differ by weight only.
 
 use ratatui::style::{Color, Modifier, Style};
 

@@ -1,4 +1,4 @@
-//! Creates ralph's own commits in the clone, and checks what is needed to create each only once.
+//! Creates ralph's own commits in the clone, and detects those that already exist so that none is created twice.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Reads what the providers' answers say about themselves: one file per API.
+//! Reads the token usage that providers report in their answers: one file per API.
 //!
 //! Only known fields at known places count. Text within an answer that looks like usage is just text.
 

@@ -1,4 +1,5 @@
-//! Builds the root of a cage from nothing and by descriptors: a path is looked up once, compared, and never again.
+//! Builds the root file system of a cage in an empty mount, using file descriptors: each path is resolved once,
+//! verified, and not resolved again.
 
 use std::collections::BTreeSet;
 use std::fs::File;
