@@ -39,6 +39,9 @@ pub enum CiState {
         /// The names of the checks that failed.
         checks: Vec<String>,
     },
+    /// A state that this version does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 impl CiState {
@@ -54,6 +57,7 @@ impl fmt::Display for CiState {
             Self::Pending => f.write_str("pending"),
             Self::Passed => f.write_str("passed"),
             Self::Failed { checks } => write!(f, "failed: {}", checks.join(", ")),
+            Self::Unknown => f.write_str("unknown"),
         }
     }
 }
@@ -296,6 +300,10 @@ mod tests {
         assert_eq!(
             serde_json::from_str::<Event>(r#"{"type":"ci-changed","state":"passed"}"#).unwrap(),
             Event::CiChanged(CiState::Passed)
+        );
+        assert_eq!(
+            serde_json::from_str::<Event>(r#"{"type":"ci-changed","state":"of-a-later-version"}"#).unwrap(),
+            Event::CiChanged(CiState::Unknown)
         );
     }
 

@@ -15,7 +15,7 @@ use crate::ui::Ui;
 
 pub(crate) async fn resume(setup: &CliSetup, args: ResumeArgs, ui: &mut Ui) -> CliResult {
     let folder = setup.find_run_to_change(&args.run)?;
-    let raise = BudgetRaise {
+    let mut raise = BudgetRaise {
         iterations: args.add_iterations,
         minutes: args.add_minutes,
         cost_usd: args.add_cost,
@@ -26,14 +26,25 @@ pub(crate) async fn resume(setup: &CliSetup, args: ResumeArgs, ui: &mut Ui) -> C
         let _ = rustix::process::setsid();
     }
     if folder.is_locked() && !args.in_background {
+        let mut live = true;
         if raise != BudgetRaise::default() {
             let BudgetRaise { iterations, minutes, cost_usd, tokens } = raise;
             let control = Control::RaiseBudget { iterations, minutes, cost_usd, tokens };
-            send_with_notice(setup, &folder, &control, "ralph resume", ui).await?;
+            live = send_with_notice(setup, &folder, &control, "ralph resume", ui).await?.live;
+            // Recorded, whoever applied it: it must not be added once more below.
+            raise = BudgetRaise::default();
         }
-        send_with_notice(setup, &folder, &Control::Resume, "ralph resume", ui).await?;
-        ui.print_message(&format!("run {} continues in the process that holds it", folder.id()));
-        return Ok(RalphExitCode::Success);
+        if live {
+            match send_with_notice(setup, &folder, &Control::Resume, "ralph resume", ui).await {
+                Ok(_) => {
+                    ui.print_message(&format!("run {} continues in the process that holds it", folder.id()));
+                    return Ok(RalphExitCode::Success);
+                }
+                // That process was about to leave the run: it is resumed here instead.
+                Err(ralph_engine::Error::NotRunning { .. }) => (),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
     let (wake, stops) = (DisplayNotifier::default(), StopSignals::default());
     let keep = if args.keep_sandbox { KeepSandbox::Always } else { KeepSandbox::Never };

@@ -81,7 +81,7 @@ async fn rm(setup: &CliSetup, sandbox: &str, on: &BackendFlag, ui: &mut Ui) -> C
         return Err(CliError::usage(format!("there is no sandbox `{sandbox}`")).hint("ralph sandbox ls"));
     };
     let run = found.labels.get(SandboxLabel::RUN).filter(|run| setup.host.home.run_folder(run).events_path().exists());
-    if let Some(run) = run.filter(|run| setup.host.home.run_folder(run).is_locked()) {
+    if let Some(run) = run.filter(|run| setup.host.home.run_folder(run).is_held()) {
         return Err(
             CliError::usage(format!("run `{run}` works in sandbox `{sandbox}` now")).hint(format!("ralph stop {run}"))
         );
@@ -116,7 +116,7 @@ async fn stop(setup: &CliSetup, sandbox: &str, on: &BackendFlag, ui: &mut Ui) ->
 pub(crate) async fn prune(setup: &CliSetup, args: &PruneArgs, ui: &mut Ui) -> CliResult {
     // A run that can be resumed keeps its sandbox, and so does one whose history cannot be read.
     let kept = |found: &ralph_engine::store::StoredRun| {
-        found.folder.is_locked() || found.state.as_ref().map_or(true, |state| state.status != RunStatus::Succeeded)
+        found.state.as_ref().map_or(true, |state| state.status != RunStatus::Succeeded) || found.folder.is_held()
     };
     let runs = setup.host.home.runs()?;
     let keep = runs.iter().filter(|found| kept(found)).map(|found| found.folder.id()).collect();

@@ -62,15 +62,15 @@ pub(crate) async fn send_with_notice(
     control: &Control,
     by: &str,
     ui: &mut Ui,
-) -> Result<ControlAck, CliError> {
+) -> Result<ControlAck, ralph_engine::Error> {
     let live = folder.is_locked();
     let mut answer = Box::pin(send(&setup.host, folder, control, by));
     if live {
         tokio::select! {
-            answered = &mut answer => return Ok(answered?),
+            answered = &mut answer => return answered,
             () = tokio::time::sleep(Duration::from_secs(2)) => (),
         }
         ui.print_message("waiting for the action under way to end");
     }
-    Ok(answer.await?)
+    answer.await
 }

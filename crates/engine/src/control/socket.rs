@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ralph_core::control::Control;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -13,6 +14,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::request::{ID_CAP, RequestLine, ResponseLine};
 use crate::error::{Error, file_error};
 use crate::store::{RunFolder, short_socket_path};
+
+/// The delay before the next connection is accepted after one could not be.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The longest line read: an edited task file fits.
 pub(super) const LINE_CAP: u64 = 1 << 20;
@@ -52,7 +56,16 @@ impl ControlSocket {
         let listener = bind(folder).map_err(file_error("listen on", &path))?;
         let (sender, receiver) = mpsc::channel(16);
         let task = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
+            loop {
+                let stream = match listener.accept().await {
+                    Ok((stream, _)) => stream,
+                    // Mostly too many open files, which passes. A run that stopped listening would look dead.
+                    Err(error) => {
+                        tracing::warn!(%error, "could not accept a control connection");
+                        tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
+                        continue;
+                    }
+                };
                 let (sender, halt) = (sender.clone(), halt.clone());
                 // Each client is bounded by the line cap and ends with its connection.
                 tokio::spawn(async move {

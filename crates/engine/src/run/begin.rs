@@ -273,7 +273,7 @@ fn remove_unstarted_runs(host: &HostContext) -> Result<(), Error> {
             .metadata()
             .and_then(|meta| meta.modified())
             .is_ok_and(|at| at.elapsed().is_ok_and(|age| age.as_secs() > 600));
-        if old && RunId::parse(&folder.id()).is_ok() && !folder.begun() && !folder.is_locked() {
+        if old && RunId::parse(&folder.id()).is_ok() && !folder.begun() && !folder.is_held() {
             fs::remove_dir_all(folder.path()).map_err(file_error("remove", folder.path()))?;
         }
     }

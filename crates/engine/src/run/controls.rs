@@ -155,18 +155,31 @@ impl ControlHandler<'_> {
             let _ = answer.send(Ok(()));
             return Ok(());
         }
-        let control = self.mask_and_warn(&control)?;
-        let reply = match self.apply_control(control).await? {
-            Ok(done) => {
-                self.run.append(Event::ControlApplied { control: done.clone(), by: by.clone(), id })?;
-                self.finish_control(&done, by).await?;
-                Ok(())
-            }
-            Err(why) => Err(why),
+        let applied = self.apply_and_record(&control, by, id).await;
+        // A failure is an answer too: without one the client would send the control again. The client may have
+        // disconnected; the event records the control anyway.
+        let _ = answer.send(match &applied {
+            Ok(reply) => reply.clone(),
+            Err(error) => Err(error_chain(error)),
+        });
+        applied.map(|_| ())
+    }
+
+    /// Applies a control to a live run and records it; the inner `Err` says why it is refused.
+    async fn apply_and_record(
+        &mut self,
+        control: &Control,
+        by: String,
+        id: Option<String>,
+    ) -> Result<Result<(), String>, Error> {
+        let control = self.mask_and_warn(control)?;
+        let done = match self.apply_control(control).await? {
+            Ok(done) => done,
+            Err(why) => return Ok(Err(why)),
         };
-        // The client may have disconnected; the event records the control anyway.
-        let _ = answer.send(reply);
-        Ok(())
+        self.run.append(Event::ControlApplied { control: done.clone(), by: by.clone(), id })?;
+        self.finish_control(&done, by).await?;
+        Ok(Ok(()))
     }
 
     /// Masks secrets in the texts of a control, which are written to disk and shown to the model, and warns of them.

@@ -155,6 +155,12 @@ impl RunFolder {
         }
     }
 
+    /// Reports whether a process holds the run, by its lock: for what must not happen to a run that is held, such as
+    /// removing its sandbox.
+    pub fn is_held(&self) -> bool {
+        self.is_locked() || matches!(self.lock(), Err(Error::Locked { .. }))
+    }
+
     /// Reports whether a process works on the run now, without touching its lock.
     pub fn is_locked(&self) -> bool {
         liveness::is_listening(self)
