@@ -4,8 +4,8 @@ pub(crate) mod agent;
 mod import;
 mod network;
 pub(crate) mod profile;
-pub(crate) mod recovery;
 pub(crate) mod secret;
+pub(crate) mod stuck_run;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -94,7 +94,7 @@ pub(crate) enum CliCommand {
     /// Continue a run that is paused, crashed or out of budget
     #[command(after_help = "Examples:\n  ralph resume @\n  ralph resume 01k3 --add-cost 5 --add-iterations 10")]
     Resume(ResumeArgs),
-    /// Start the next iteration with a fresh look
+    /// Start the next iteration with a fresh session
     #[command(after_help = "Examples:\n  ralph rotate @\n  ralph rotate @ --why \"you are fixing the wrong file\"")]
     Rotate(RotateArgs),
     /// Stop a run for good and keep its commits
@@ -105,28 +105,28 @@ pub(crate) enum CliCommand {
         after_help = "Examples:\n  ralph note @ \"use the existing parser in src/parse.rs\"\n  ralph note 01k3 \"version 2 of the API\""
     )]
     Note(MessageArgs),
-    /// Put up a sign the model sees in every iteration
+    /// Add a rule that the model sees in every iteration
     #[command(
         after_help = "Examples:\n  ralph guardrail @ \"never edit generated files\"\n  ralph guardrail 01k3 \"run make fmt first\""
     )]
     Guardrail(MessageArgs),
     /// Explain why a run was or was not found to go in circles
     #[command(subcommand, after_help = "Examples:\n  ralph gutter explain @\n  ralph gutter explain 01k3 4 --json")]
-    Gutter(recovery::GutterCommand),
+    Gutter(stuck_run::GutterCommand),
     /// Have the doctor profile look at a run and propose what to do
     #[command(after_help = "Examples:\n  ralph diagnose @\n  ralph apply @")]
     Diagnose(RunSelector),
     /// Carry out what a diagnosis proposed, or list it
     #[command(after_help = "Examples:\n  ralph apply @\n  ralph apply @ 1 && ralph resume @")]
-    Apply(recovery::ApplyArgs),
+    Apply(stuck_run::ApplyArgs),
     /// Continue a run with another of its profiles
     #[command(after_help = "Examples:\n  ralph set-profile @ strong\n  ralph set-profile 01k3 default-cheap")]
-    SetProfile(recovery::SetProfileArgs),
+    SetProfile(stuck_run::SetProfileArgs),
     /// Replace the task text of a run
     #[command(
         after_help = "Examples:\n  ralph edit-task @ ralph_task.md\n  ralph edit-task 01k3 clearer.md --allow-weaker"
     )]
-    EditTask(recovery::EditTaskArgs),
+    EditTask(stuck_run::EditTaskArgs),
     /// Reset a resting run to where an iteration ended
     #[command(after_help = "Examples:\n  ralph rewind @ 3\n  ralph rewind 01k3 1 && ralph resume 01k3")]
     Rewind(RewindArgs),
@@ -152,7 +152,7 @@ pub(crate) enum CliCommand {
     /// Make a sandbox, use it, try to break its rules, and remove it
     #[command(after_help = "Examples:\n  ralph selftest\n  ralph selftest --backend embedded --full")]
     Selftest(SelftestArgs),
-    /// Attack a sandbox the way a hostile agent would, and show that it holds
+    /// Attack a sandbox the way a hostile agent would, and report what it withstood
     #[command(
         after_help = "Examples:\n  ralph redteam\n  ralph redteam --backend embedded --only FS\n  ralph redteam --only KS-04 --json"
     )]
@@ -234,7 +234,7 @@ pub(crate) struct RunArgs {
     /// The model profile to use
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
-    /// Who works: `actions` (ralph's own engine) or `agent` (an agent program in the sandbox)
+    /// The engine: `actions` (ralph's own engine) or `agent` (an agent program in the sandbox)
     #[arg(long, value_name = "NAME")]
     pub(crate) engine: Option<String>,
     /// The agent program to work with, such as `claude` or `codex`
@@ -258,7 +258,7 @@ pub(crate) struct RunArgs {
     /// Let commands reach this host too; can be given more than once
     #[arg(long, value_name = "HOST")]
     pub(crate) allow_host: Vec<String>,
-    /// Lend a secret to HTTPS requests of the sandbox to a host: NAME=HOST; may be given again
+    /// Grant a secret to HTTPS requests of the sandbox to a host: NAME=HOST; may be given again
     #[arg(long, value_name = "NAME=HOST")]
     pub(crate) lend: Vec<String>,
     /// Skip running every proof on the base commit first
@@ -346,7 +346,7 @@ pub(crate) struct ResumeArgs {
     /// Add tokens to its budget
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole::<u64>, hide_default_value = true)]
     pub(crate) add_tokens: u64,
-    /// Recreate a lost sandbox from the last commit that was handed over
+    /// Recreate a lost sandbox from the last imported commit
     #[arg(long)]
     pub(crate) recreate: bool,
     /// Keep the sandbox after success
@@ -495,7 +495,7 @@ pub(crate) struct SandboxExecArgs {
     /// Network policy of the new sandbox
     #[arg(long, value_name = "POLICY")]
     pub(crate) network: Option<PolicyMode>,
-    /// Let the new sandbox talk to this host or preset; may be given again
+    /// Let the new sandbox reach this host or preset; may be given again
     #[arg(long, visible_alias = "allow", value_name = "HOST")]
     pub(crate) allow_host: Vec<String>,
     /// Grant the model of this profile: its address and a phantom for its key go in, its calls are metered
@@ -504,7 +504,7 @@ pub(crate) struct SandboxExecArgs {
     /// The most that calls of granted models may cost
     #[arg(long, value_name = "USD", default_value_t = 1.0, requires = "profile")]
     pub(crate) max_cost: f64,
-    /// Lend a secret to HTTPS requests to a host: NAME=HOST; may be given again
+    /// Grant a secret to HTTPS requests to a host: NAME=HOST; may be given again
     #[arg(long, value_name = "NAME=HOST", conflicts_with = "name")]
     pub(crate) lend: Vec<String>,
     /// Show these host toolchains: auto, none or a name; may be given again
@@ -537,7 +537,7 @@ pub(crate) struct RedteamArgs {
     /// Only these cases: an area (FS, PR, KS, NE, DN, PC, RX, PE), a case (FS-01) or a prefix of one (KS-04*)
     #[arg(long, value_name = "CASES")]
     pub(crate) only: Option<String>,
-    /// Also print what held
+    /// Also print the cases that passed
     #[arg(long, short = 'v')]
     pub(crate) verbose: bool,
 }

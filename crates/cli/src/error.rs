@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_engine::setup::SetupError;
 use serde_json::json;
 

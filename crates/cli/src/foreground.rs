@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use ralph_core::event::EventLine;
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::run::RunState;
 use ralph_engine::run::{Runner, StopSignals};
 use ralph_engine::store::{AnnouncePhase, EventLogReader, EventObserver};

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 
 use crate::args::{Cli, ColorMode};
 use crate::environment::ProcessEnvironment;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_engine::git::UserRepo;
 use ralph_engine::host::HostContext;
 use ralph_engine::setup::{self, LoadedTask, TaskInput};

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Write};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 pub(crate) use ralph_web::view::one_line;
 
 pub(crate) const GREEN: Style = AnsiColor::Green.on_default();

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::proof::PinnedSection;
+use crate::proof_files::PinnedSection;
 
 /// A request to a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -16,10 +16,12 @@ use crate::config::ToolchainSelection;
 use crate::control::Control;
 use crate::gutter::{IterationSample, LadderRung, LoopScore, MitigationCause};
 use crate::money::MicroUsd;
+use crate::names::TaskBranch;
 use crate::policy::Policy;
-use crate::pr::{CiState, PublishReason};
 use crate::price::{Price, TokenUsage};
-use crate::proof::PinnedSection;
+use crate::proof_files::PinnedSection;
+use crate::pull_request::{CiState, PublishReason};
+use crate::redact::MaskedText;
 use crate::task::{DiagnoseSettings, Task};
 
 /// The format version of `events.jsonl`.
@@ -164,7 +166,7 @@ pub enum Event {
         n: u32,
         index: u32,
         kind: ActionKind,
-        brief: String,
+        brief: MaskedText,
         before: PreActionState,
     },
     ActionFinished {
@@ -174,11 +176,11 @@ pub enum Event {
         code: Option<i32>,
         duration_ms: u64,
         /// One line: what was done, or why it failed.
-        detail: String,
+        detail: MaskedText,
     },
     Log {
         level: EventLogLevel,
-        text: String,
+        text: MaskedText,
     },
     CheckFinished {
         n: u32,
@@ -197,7 +199,7 @@ pub enum Event {
         outcome: IterationOutcome,
         head: String,
         /// Text for the user: the model's summary, or what went wrong.
-        summary: String,
+        summary: MaskedText,
         sample: IterationSample,
         /// Boxes that are verified after this iteration.
         verified: Vec<String>,
@@ -210,7 +212,7 @@ pub enum Event {
         n: u32,
         rung: LadderRung,
         profile: String,
-        why: String,
+        why: MaskedText,
         /// Missing in older runs and for the ladder itself.
         #[serde(default, skip_serializing_if = "MitigationCause::is_gutter")]
         cause: MitigationCause,
@@ -228,7 +230,7 @@ pub enum Event {
         unasked: Vec<u32>,
         /// Why there is no diagnosis, if there is none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        failed: Option<String>,
+        failed: Option<MaskedText>,
     },
     BudgetWarned {
         limit: BudgetKind,
@@ -244,7 +246,7 @@ pub enum Event {
     },
     Pushed {
         to: String,
-        branch: String,
+        branch: TaskBranch,
         sha: CommitSha,
     },
     PrOpened {
@@ -360,7 +362,7 @@ pub struct RunStart {
     pub base_commit: CommitSha,
     /// The base, or the commit on top of it that adds the uncommitted changes of the host.
     pub start_commit: CommitSha,
-    pub branch: String,
+    pub branch: TaskBranch,
     pub engine: String,
     /// The agent that works in the sandbox, if the engine is `agent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -559,7 +561,7 @@ pub enum ModelCallOutcome {
     /// A valid diagnosis.
     Diagnosis { proposals: u32, response: String },
     /// An answer that is not what was asked for.
-    Invalid { error: String },
+    Invalid { error: MaskedText },
     /// The process died while the call was under way: charged by estimate and sent again.
     Lost,
     /// An agent's own call, metered by the egress proxy, which does not record its contents.
@@ -669,7 +671,7 @@ pub struct ReviewFinding {
     pub rule: String,
     pub path: String,
     pub detail: String,
-    /// True if the finding stops the hand-over.
+    /// True if the finding blocks the import.
     pub stop: bool,
 }
 
@@ -740,7 +742,7 @@ impl RunStopReason {
             Self::SandboxBroken { why } => format!("the clone in the sandbox is broken: {why}"),
             Self::Host { why } => format!("host error: {why}"),
             Self::VerificationFailed { why } => format!("verification failed: {why}"),
-            Self::Findings { why } => format!("stopped at the hand-over: {why}"),
+            Self::Findings { why } => format!("the import was blocked: {why}"),
             Self::GaveUp { why } => format!("the model gave up: {why}"),
             Self::Asked => "a person asked for it".to_owned(),
             Self::Interrupted => "interrupted".to_owned(),

@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::money::MicroUsd;
+use crate::names::TaskBranch;
 
 /// The version of the receipt's format. Receipts of format 1 have one `model` and a `cost`; they are accepted too.
 pub const FORMAT: u32 = 2;
@@ -27,7 +28,7 @@ pub struct ReceiptBody {
     pub ralph: String,
     pub task_id: String,
     pub task_sha256: String,
-    pub branch: String,
+    pub branch: TaskBranch,
     pub commit: String,
     pub base_commit: String,
     pub backend: String,

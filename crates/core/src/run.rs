@@ -2,7 +2,7 @@
 //!
 //! The next step is decided in [`crate::decide`].
 
-pub(crate) mod baseline;
+pub(crate) mod baseline_recheck;
 mod fold;
 mod listing;
 mod model_usage;
@@ -18,11 +18,11 @@ use crate::budget::{Budget, BudgetKind, BudgetUsage};
 use crate::commit_sha::CommitSha;
 use crate::diagnosis::DiagnosisProgress;
 use crate::event::{BaselineProof, IterationOutcome, PreActionState, ReviewFinding, RunStart, RunStopReason};
-use crate::exit::RalphExitCode;
+use crate::exit_code::RalphExitCode;
 use crate::gutter::{IterationSample, LadderPosition, LoopScore};
 use crate::money::MicroUsd;
 use crate::policy::Policy;
-use crate::pr::CiState;
+use crate::pull_request::CiState;
 
 pub use listing::RunListing;
 pub use model_usage::ModelUsage;

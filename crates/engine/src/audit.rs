@@ -4,17 +4,17 @@
 
 mod call_log;
 mod convert;
-mod denials;
 mod engine_calls;
 mod read;
+mod refusal_events;
 mod refusals;
 mod writer;
 
 pub use call_log::{LoggedCharge, ModelCallLog};
-pub use denials::DenialCounter;
-pub(crate) use denials::is_refusal;
 pub use engine_calls::{EngineCallResult, EngineCallTarget};
 pub use read::{AuditLine, AuditReader, verify};
+pub use refusal_events::DenialCounter;
+pub(crate) use refusal_events::is_refusal;
 pub use refusals::read_refusals;
 pub use writer::AuditLog;
 

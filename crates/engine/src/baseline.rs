@@ -4,12 +4,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ralph_core::decide::{self, DueCheck};
 use ralph_core::event::{BaselineProof, BaselineVerdict, RunStart};
 use ralph_core::lint::{self, BaselineCheck, BaselineRun, LintFinding, LintRule, Severity};
+use ralph_core::next_step::{self, DueCheck};
 use ralph_core::text;
 
-use crate::check;
+use crate::check_command;
 use crate::error::Error;
 use crate::git::BareRepo;
 use crate::host::HostContext;
@@ -57,7 +57,7 @@ pub async fn check(
     sha: &str,
 ) -> Result<BaselineReport, Error> {
     let sandbox = fresh_sandbox(host, bare, scratch, started, sha, SandboxRole::Baseline).await?;
-    let due = decide::proof_due(started);
+    let due = next_step::proof_due(started);
     let redactor = host.redactor();
     let timeout = Duration::from_secs(started.check_timeout_s);
     let mut checks = Vec::new();
@@ -66,10 +66,10 @@ pub async fn check(
         let mut runs = Vec::new();
         for _ in 0..REPEAT_COUNT {
             let before = host.egress().restarts(sandbox.id());
-            let mut ran = check::run(&*sandbox, &due.command, ".", timeout, &redactor).await;
+            let mut ran = check_command::run(&*sandbox, &due.command, ".", timeout, &redactor).await;
             // A failure caused by a cut egress connection says nothing about the commit.
             if matches!(&ran, Ok(ran) if !ran.passed()) && host.egress().restarts(sandbox.id()) != before {
-                ran = check::run(&*sandbox, &due.command, ".", timeout, &redactor).await;
+                ran = check_command::run(&*sandbox, &due.command, ".", timeout, &redactor).await;
             }
             match ran {
                 Ok(ran) => {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use ralph_core::event::BadEventLine;
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::redact::SHORTEST;
 use ralph_core::text::strip_control;
 use ralph_sandbox::platform::DEFAULT_BACKEND;
@@ -101,7 +101,7 @@ impl Error {
             }
             Self::BadReceipt(_) => Some("get the receipt again from where it was made".to_owned()),
             Self::File { source, .. } => Some(match source.kind() {
-                io::ErrorKind::StorageFull => "make room on the disk, then try again".to_owned(),
+                io::ErrorKind::StorageFull => "free some disk space, then try again".to_owned(),
                 _ => "check that the folder exists and that you can write to it; `ralph config path` lists ralph's own"
                     .to_owned(),
             }),

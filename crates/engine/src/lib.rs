@@ -5,7 +5,7 @@
 pub mod agent;
 pub mod audit;
 mod baseline;
-mod check;
+mod check_command;
 pub mod control;
 pub mod egress;
 mod error;

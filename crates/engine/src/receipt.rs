@@ -7,7 +7,7 @@ use std::path::Path;
 
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use ralph_core::hash::{hex, unhex};
-use ralph_core::name::RunId;
+use ralph_core::names::RunId;
 use ralph_core::receipt::{FORMAT, Receipt, ReceiptBody, signed_bytes};
 
 use crate::error::{Error, file_error};
@@ -112,6 +112,7 @@ pub fn read(text: &str) -> Result<Receipt, Error> {
 mod tests {
     use super::*;
     use ralph_core::money::MicroUsd;
+    use ralph_core::names::TaskBranch;
     use ralph_core::receipt::ReceiptModel;
 
     fn body() -> ReceiptBody {
@@ -120,7 +121,7 @@ mod tests {
             ralph: "0".to_owned(),
             task_id: "t".to_owned(),
             task_sha256: String::new(),
-            branch: "ralph/t/x".to_owned(),
+            branch: TaskBranch::parse("ralph/t/x").unwrap(),
             commit: "c".to_owned(),
             base_commit: "b".to_owned(),
             backend: "local".to_owned(),

@@ -10,9 +10,9 @@ use ralph_core::receipt::{Receipt, ReceiptCheck, RerunResult, compare_check, pro
 use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxSpec};
 use serde::Serialize;
 
-use crate::check;
+use crate::check_command;
 use crate::error::{Error, file_error};
-use crate::git::inside::StateFiles;
+use crate::git::in_sandbox::StateFiles;
 use crate::git::{self, BareRepo, Sha, UserRepo};
 use crate::host::HostContext;
 use crate::receipt::{self, SigningKey};
@@ -114,7 +114,7 @@ async fn repository(host: &HostContext, receipt: &Receipt, repo: &Path, scratch:
     {
         return Ok(kept);
     }
-    Err(Error::MissingCommit { sha: sha.to_string(), branch: receipt.body.branch.clone() })
+    Err(Error::MissingCommit { sha: sha.to_string(), branch: receipt.body.branch.to_string() })
 }
 
 /// Creates the sandbox of a verification, under its own name.
@@ -153,7 +153,7 @@ async fn rerun_checks(
             git::seed_sandbox(&*sandbox, bare, scratch, &body.branch, &body.commit, &identity, StateFiles::Excluded)
                 .await;
         let ran = match put {
-            Ok(()) => check::run(&*sandbox, &then.command, ".", timeout, &redactor).await,
+            Ok(()) => check_command::run(&*sandbox, &then.command, ".", timeout, &redactor).await,
             Err(error) => Err(error.into()),
         };
         sandboxes::discard(&*sandbox).await;

@@ -23,7 +23,7 @@ use crate::model_gateway::{BodyBuffers, DrainTasks, EndpointPool, ModelRoute};
 use crate::observer::{AlarmKind, EgressAlarm, EgressDecision, EgressEntry, EgressEvent, EgressObserver};
 use crate::outflow::OutflowMeter;
 use crate::policy::{PolicyCheck, TargetRefusal};
-use crate::resolver::EgressResolver;
+use crate::upstream_network::EgressResolver;
 
 /// The state that all connections of one sandbox share.
 #[derive(Debug)]

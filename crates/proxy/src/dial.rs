@@ -15,7 +15,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::limits::ProxyLimits;
 use crate::policy::{ConnectionPermit, ConnectionPolicyCheck, TargetRefusal};
-use crate::resolver::EgressResolver;
+use crate::upstream_network::EgressResolver;
 
 /// The most addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 8;

@@ -18,13 +18,13 @@ pub mod model_gateway;
 pub mod observer;
 pub mod outflow;
 pub mod policy;
-pub mod resolver;
+pub mod upstream_network;
 
 mod context;
 mod dial;
 mod dns;
 mod parse;
-mod reply;
+mod refusal_reply;
 mod stream;
 
 #[cfg(test)]

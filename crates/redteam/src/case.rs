@@ -20,7 +20,7 @@ pub struct AttackCase<P> {
 /// What an attack does.
 pub trait AttackPayload {
     /// Returns the isolation mechanisms whose absence this attack may detect.
-    fn walls(&self) -> &'static [IsolationMechanism];
+    fn mechanisms(&self) -> &'static [IsolationMechanism];
 }
 
 impl<P: AttackPayload> AttackCase<P> {
@@ -29,15 +29,15 @@ impl<P: AttackPayload> AttackCase<P> {
     }
 
     /// Returns the isolation mechanisms whose absence this attack may detect.
-    pub fn walls(&self) -> &'static [IsolationMechanism] {
-        self.payload.walls()
+    pub fn mechanisms(&self) -> &'static [IsolationMechanism] {
+        self.payload.mechanisms()
     }
 
-    /// Returns whether a selection includes this case: an area, a number, a prefix of a number with `*`, or `wall:`
+    /// Returns whether a selection includes this case: an area, a number, a prefix of a number with `*`, or `mechanism:`
     /// and the name of an isolation mechanism.
     pub fn is_selected(&self, only: &str) -> bool {
-        match only.strip_prefix("wall:") {
-            Some(wall) => self.walls().iter().any(|one| wall_name(*one) == wall),
+        match only.strip_prefix("mechanism:") {
+            Some(mechanism) => self.mechanisms().iter().any(|one| mechanism_name(*one) == mechanism),
             None => is_id_selected(self.id, only),
         }
     }
@@ -49,7 +49,7 @@ impl<P: AttackPayload> AttackCase<P> {
             area: self.area(),
             name: self.name,
             verdict,
-            walls: self.walls().to_vec(),
+            mechanisms: self.mechanisms().to_vec(),
             millis: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         }
     }
@@ -61,8 +61,8 @@ pub(crate) fn timeout_verdict() -> AttackVerdict {
 }
 
 /// Returns an isolation mechanism's name as users write it.
-pub(crate) fn wall_name(wall: IsolationMechanism) -> String {
-    serde_json::to_value(wall).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+pub(crate) fn mechanism_name(mechanism: IsolationMechanism) -> String {
+    serde_json::to_value(mechanism).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 fn is_id_selected(id: &str, only: &str) -> bool {
@@ -81,7 +81,7 @@ mod tests {
     struct SeccompPayload;
 
     impl AttackPayload for SeccompPayload {
-        fn walls(&self) -> &'static [IsolationMechanism] {
+        fn mechanisms(&self) -> &'static [IsolationMechanism] {
             &[IsolationMechanism::Seccomp, IsolationMechanism::InnerUser]
         }
     }
@@ -98,8 +98,8 @@ mod tests {
         check("KS-0", false);
         check("KS-04.mo", false);
         check("FS", false);
-        check("wall:inner-user", true);
-        check("wall:network", false);
+        check("mechanism:inner-user", true);
+        check("mechanism:network", false);
     }
 
     #[test]

@@ -64,7 +64,8 @@ pub struct AttackReport {
     pub name: &'static str,
     pub verdict: AttackVerdict,
     /// The isolation mechanisms whose absence this case detects.
-    pub walls: Vec<IsolationMechanism>,
+    #[serde(rename = "walls")]
+    pub mechanisms: Vec<IsolationMechanism>,
     pub millis: u64,
 }
 

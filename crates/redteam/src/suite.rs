@@ -16,7 +16,7 @@ pub struct AttackRequest<'a> {
     pub dir: PathBuf,
     /// The directories to search for the host's programs.
     pub search_path: OsString,
-    /// An area, a case, the start of a case with `*`, or `wall:` and an isolation mechanism; `None` is everything.
+    /// An area, a case, the start of a case with `*`, or `mechanism:` and an isolation mechanism; `None` is everything.
     pub only: Option<&'a str>,
 }
 

@@ -4,9 +4,9 @@
 //! Anything that can be built from `exec` (git, checks) is not here: the crates above implement it once, over `&dyn
 //! Sandbox`.
 
+mod backend_traits;
 mod command_pipes;
 pub mod conformance;
-mod contract;
 mod egress;
 #[cfg(target_os = "linux")]
 pub mod embedded;
@@ -17,11 +17,11 @@ pub mod image;
 mod isolation_mechanism;
 pub mod local;
 pub mod platform;
+mod random_name;
 mod sandbox_dirs;
-mod token;
 pub mod toolchain;
 
-pub use contract::{
+pub use backend_traits::{
     Backend, BackendCapabilities, BackendCheck, BackendCheckStatus, DirectoryEntry, DirectoryEntryKind, HostLayer,
     PruneResult, PruneRule, Sandbox, SandboxLabel, SandboxLimits, SandboxNetwork, SandboxSpec, SandboxSummary,
 };

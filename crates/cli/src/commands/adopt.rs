@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_engine::run::{adopt as rebuild, sandbox_origin};
 use ralph_engine::setup::{RunOverrides, resolve_run};
 

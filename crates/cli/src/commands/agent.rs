@@ -1,7 +1,7 @@
 //! `ralph agent`: lists the coding agents and fetches their programs.
 
 use ralph_core::agent::{self, Agent as Known, AgentTestLevel};
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::profile::ProviderProtocol;
 use ralph_core::text;
 use ralph_engine::agent::{AgentOrigin, AgentProgram, Error, find};

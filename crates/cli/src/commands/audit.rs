@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_core::audit::{AuditFault, AuditVerification};
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_engine::audit;
 use ralph_engine::store::RunFolder;
 use serde_json::json;
@@ -51,7 +51,7 @@ async fn verify(folder: &RunFolder, ui: &mut Ui) -> CliResult {
 async fn verify_with_retry(folder: &RunFolder) -> Result<Result<AuditVerification, AuditFault>, CliError> {
     for _ in 0..VERIFY_ATTEMPTS {
         match audit::verify(folder)? {
-            Err(AuditFault::Torn { .. }) if folder.is_locked() => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(AuditFault::Torn { .. }) if folder.is_live() => tokio::time::sleep(Duration::from_millis(20)).await,
             verified => return Ok(verified),
         }
     }

@@ -2,7 +2,7 @@
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 
 use crate::arg_errors::unknown_command;
 use crate::args::Cli;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ralph_core::config::{rows, schema};
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_engine::setup::{RunOverrides, config_file, resolve_config, trust_file, user_models_file};
 use serde_json::json;
 

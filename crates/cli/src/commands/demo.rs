@@ -6,7 +6,7 @@ use std::process::Command as Process;
 
 use ralph_core::control::Control;
 use ralph_core::event::{PinnedProfile, RunProfiles};
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::price::Price;
 use ralph_core::run::RunState;
 use ralph_engine::control::send;

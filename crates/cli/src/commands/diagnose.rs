@@ -3,14 +3,14 @@
 use ralph_core::control::Control;
 use ralph_core::diagnosis::ProposalList;
 use ralph_core::event::Event;
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::run::RunState;
 use ralph_engine::run::read_proposals;
 use ralph_engine::store::{RunFolder, read_events};
 use serde_json::json;
 
-use super::steer::send_with_notice;
-use crate::args::recovery::ApplyArgs;
+use super::send_control::send_with_notice;
+use crate::args::stuck_run::ApplyArgs;
 use crate::error::{CliError, CliResult};
 use crate::setup::CliSetup;
 use crate::ui::{DIM, GREEN, Ui, one_line, paint};
@@ -56,7 +56,7 @@ fn diagnosis_error(folder: &RunFolder) -> Result<Option<String>, CliError> {
 
 pub(crate) async fn apply(setup: &CliSetup, args: &ApplyArgs, ui: &mut Ui) -> CliResult {
     if let Some(number) = args.number {
-        return super::steer::steer(setup, &args.run, Control::ApplyProposal { number }, ui).await;
+        return super::send_control::steer(setup, &args.run, Control::ApplyProposal { number }, ui).await;
     }
     let folder = setup.find_run_to_change(&args.run)?;
     let state = folder.state()?;

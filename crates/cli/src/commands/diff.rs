@@ -1,6 +1,6 @@
 //! `ralph diff`: prints what a run changed, read from the host's repository.
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::text::strip_control;
 use ralph_engine::git;
 
@@ -16,8 +16,8 @@ pub(crate) async fn diff(setup: &CliSetup, args: &DiffArgs, ui: &mut Ui) -> CliR
     let range = git::diff_range(tool, &folder, &state, args.iteration).await.map_err(ralph_engine::Error::from)?;
     let Some((from, to)) = range else {
         let message = match args.iteration {
-            Some(n) => format!("iteration {n} of run `{}` handed over nothing", folder.id()),
-            None => format!("run `{}` has handed over nothing yet", folder.id()),
+            Some(n) => format!("iteration {n} of run `{}` has no commits", folder.id()),
+            None => format!("run `{}` has has no commits yet", folder.id()),
         };
         return Err(CliError::new(RalphExitCode::Failed, message).hint(format!("ralph logs {}", folder.id())));
     };

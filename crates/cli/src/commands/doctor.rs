@@ -3,7 +3,7 @@
 
 mod setup;
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_sandbox::{BackendCheck, BackendCheckStatus};
 use serde::Serialize;
 use serde_json::json;

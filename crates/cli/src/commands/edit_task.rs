@@ -2,7 +2,7 @@
 
 use ralph_core::control::{Control, TaskEdit};
 
-use crate::args::recovery::EditTaskArgs;
+use crate::args::stuck_run::EditTaskArgs;
 use crate::error::{CliError, CliResult};
 use crate::setup::CliSetup;
 use crate::ui::Ui;
@@ -14,5 +14,5 @@ pub(crate) async fn edit_task(setup: &CliSetup, args: EditTaskArgs, ui: &mut Ui)
             .hint("name a Markdown file in UTF-8: ralph edit-task RUN FILE")
     })?;
     let edit = TaskEdit { text, allow_weaker: args.allow_weaker, ..TaskEdit::default() };
-    super::steer::steer(setup, &args.run, Control::EditTask(edit), ui).await
+    super::send_control::steer(setup, &args.run, Control::EditTask(edit), ui).await
 }

@@ -1,11 +1,11 @@
 //! `ralph gutter explain`: explains the loop score of each iteration, from the events alone.
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::gutter::{self, GUTTER_THRESHOLD, LadderRung, ScoreExplanation};
 use ralph_engine::store::read_events;
 use serde_json::json;
 
-use crate::args::recovery::{GutterCommand, GutterExplainArgs};
+use crate::args::stuck_run::{GutterCommand, GutterExplainArgs};
 use crate::error::{CliError, CliResult};
 use crate::setup::CliSetup;
 use crate::ui::{BOLD, DIM, GREEN, RED, Ui, one_line, paint};

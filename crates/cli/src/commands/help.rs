@@ -2,7 +2,7 @@
 
 use clap::CommandFactory as _;
 use ralph_core::env;
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::task::TASK_KEYS;
 use ralph_core::text::did_you_mean;
 

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::import::{ImportedTask, MAX_BYTES, PlanSource, import as make};
 use ralph_engine::setup::{TASK_FILE, shell_quote};
 use ralph_engine::store::write_atomic;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use ralph_core::exit::RalphExitCode;
-use ralph_core::init::{
+use ralph_core::exit_code::RalphExitCode;
+use ralph_core::task_init::{
     MAX_FILES, ProjectFiles, TaskTemplate as Kind, TestDetection, detect, is_ignored_folder, is_relevant_file,
     render_task,
 };

@@ -1,6 +1,6 @@
 //! `ralph lint`: reports what is wrong with a task before a token is spent.
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::lint::{LintFinding, fix, has_errors};
 use ralph_engine::run::baseline_findings;
 use ralph_engine::setup::{RunOverrides, SetupError, TASK_FILE, lint_task, resolve_run, task_errors};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_core::event::{BadEventLine, Event, EventLine};
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_engine::store::{EventLogReader, RunFolder};
 use ralph_web::view::RunView;
 
@@ -40,14 +40,14 @@ pub(crate) async fn logs(setup: &CliSetup, args: &LogsArgs, ui: &mut Ui) -> CliR
             return Err(CliError::new(RalphExitCode::Failed, format!("run `{}` has no events yet", folder.id()))
                 .hint(format!("ralph logs -f {}", folder.id())));
         }
-        if !args.follow || (resting && !folder.is_locked()) {
+        if !args.follow || (resting && !folder.is_live()) {
             return match args.iteration.filter(|_| !shown) {
                 None => Ok(RalphExitCode::Success),
                 Some(n) => Err(CliError::usage(format!("run `{}` has no iteration {n}", folder.id()))
                     .hint(format!("ralph logs {} shows all", folder.id()))),
             };
         }
-        if !resting && !folder.is_locked() {
+        if !resting && !folder.is_live() {
             ui.print_message(&format!("no process works on run {0}; next: ralph resume {0}", folder.id()));
             return Ok(RalphExitCode::Success);
         }

@@ -1,6 +1,6 @@
 //! `ralph ls`: lists all runs, the latest last.
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_web::view::{FORMAT, RunSummary, summary};
 use serde_json::json;
 
@@ -15,7 +15,7 @@ pub(crate) fn ls(setup: &CliSetup, ui: &mut Ui) -> CliResult {
     let mut unreadable = Vec::new();
     for found in setup.host.home.list_runs()?.runs {
         match found.listing {
-            Ok(listing) => rows.push(summary(listing, found.folder.is_locked())),
+            Ok(listing) => rows.push(summary(listing, found.folder.is_live())),
             Err(error) => {
                 let why = std::error::Error::source(&error).map(|why| format!(": {why}")).unwrap_or_default();
                 unreadable.push(format!("{error}{why}"));

@@ -30,8 +30,8 @@ mod sandbox_exec;
 mod secret;
 mod secret_set;
 mod selftest;
+mod send_control;
 mod show;
-mod steer;
 mod trust;
 mod verify;
 mod watch;
@@ -65,21 +65,21 @@ pub(crate) async fn dispatch(cli: Cli, environment: ProcessEnvironment, ui: &mut
         CliCommand::Diff(args) => diff::diff(&setup, &args, ui).await,
         CliCommand::Verify(args) => verify::verify(&setup, &args, ui).await,
         CliCommand::Demo(args) => Box::pin(demo::demo(&setup, args, ui)).await,
-        CliCommand::Pause(args) => steer::steer(&setup, &args.run, Control::Pause, ui).await,
+        CliCommand::Pause(args) => send_control::steer(&setup, &args.run, Control::Pause, ui).await,
         CliCommand::Resume(args) => Box::pin(resume::resume(&setup, args, ui)).await,
-        CliCommand::Rotate(args) => steer::steer(&setup, &args.run, Control::Rotate { why: args.why }, ui).await,
-        CliCommand::Stop(args) => steer::steer(&setup, &args.run, Control::Stop, ui).await,
+        CliCommand::Rotate(args) => send_control::steer(&setup, &args.run, Control::Rotate { why: args.why }, ui).await,
+        CliCommand::Stop(args) => send_control::steer(&setup, &args.run, Control::Stop, ui).await,
         CliCommand::Note(args) => {
-            steer::steer(&setup, &args.run, Control::Note { text: args.text.join(" ") }, ui).await
+            send_control::steer(&setup, &args.run, Control::Note { text: args.text.join(" ") }, ui).await
         }
         CliCommand::Guardrail(args) => {
-            steer::steer(&setup, &args.run, Control::Guardrail { text: args.text.join(" ") }, ui).await
+            send_control::steer(&setup, &args.run, Control::Guardrail { text: args.text.join(" ") }, ui).await
         }
         CliCommand::Gutter(args) => gutter::gutter(&setup, &args, ui),
         CliCommand::Diagnose(args) => diagnose::diagnose(&setup, &args.run, ui).await,
         CliCommand::Apply(args) => diagnose::apply(&setup, &args, ui).await,
         CliCommand::SetProfile(args) => {
-            steer::steer(&setup, &args.run, Control::SetProfile { name: args.profile }, ui).await
+            send_control::steer(&setup, &args.run, Control::SetProfile { name: args.profile }, ui).await
         }
         CliCommand::EditTask(args) => edit_task::edit_task(&setup, args, ui).await,
         CliCommand::Rewind(args) => rewind::rewind(&setup, &args, ui).await,
@@ -105,7 +105,7 @@ pub(crate) async fn dispatch(cli: Cli, environment: ProcessEnvironment, ui: &mut
         CliCommand::Trust(args) => trust::trust(&setup, &args, ui).await,
         CliCommand::Config(args) => config::config(&setup, &args, ui).await,
         CliCommand::Completions { .. } | CliCommand::Man { .. } | CliCommand::Help { .. } => {
-            Ok(ralph_core::exit::RalphExitCode::Success)
+            Ok(ralph_core::exit_code::RalphExitCode::Success)
         }
     }
 }

@@ -5,7 +5,7 @@ mod config_edit;
 mod log;
 
 use ralph_core::egress::{EgressTarget, is_localhost};
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::policy::{
     self, PolicyDecision, PolicyMode, PolicyRule, decide_connection, decide_request, rule_for_request, shell_argument,
     shorten,

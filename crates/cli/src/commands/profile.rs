@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::price::{Price, TokenRates};
 use ralph_core::profile::{ProfileEntry, credential_names, resolve_endpoint};
 use ralph_core::text;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::price::{ImportedPrices, Price, PriceTable, import_litellm};
 use ralph_core::text;
 use ralph_engine::setup::{imported_prices, prices_file};

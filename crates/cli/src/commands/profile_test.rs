@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ralph_core::event::PinnedProfile;
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::money::MicroUsd;
 use ralph_core::price::TokenUsage;
 use ralph_core::profile::resolve_endpoint;

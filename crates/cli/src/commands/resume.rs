@@ -1,12 +1,12 @@
 //! `ralph resume`: continues a run, in this process or in the process that already works on it.
 
 use ralph_core::control::Control;
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::run::RunStatus;
 use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, StopSignals, resume as take_up};
 
 use super::run::{detach, drive, warn_if_not_isolated};
-use super::steer::send_with_notice;
+use super::send_control::send_with_notice;
 use crate::args::ResumeArgs;
 use crate::error::CliResult;
 use crate::foreground::DisplayNotifier;
@@ -25,7 +25,7 @@ pub(crate) async fn resume(setup: &CliSetup, args: ResumeArgs, ui: &mut Ui) -> C
         // A new session, so that closing the terminal does not end the run. This fails only for a session leader.
         let _ = rustix::process::setsid();
     }
-    if folder.is_locked() && !args.in_background {
+    if folder.is_live() && !args.in_background {
         let mut live = true;
         if raise != BudgetRaise::default() {
             let BudgetRaise { iterations, minutes, cost_usd, tokens } = raise;

@@ -1,6 +1,6 @@
 //! `ralph rewind`: resets a run to where an iteration ended.
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_engine::run::rewind as back;
 
 use crate::args::RewindArgs;

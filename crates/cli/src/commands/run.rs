@@ -2,7 +2,7 @@
 
 use std::process::{Command as Process, Stdio};
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::run::RunState;
 use ralph_engine::run::{KeepSandbox, PreparedRun, Runner, StopSignals, begin};
 use ralph_engine::setup::{RunOverrides, RunRequest, SetupError};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::run::RunStatus;
 use ralph_sandbox::{PruneRule as Rule, SandboxLabel, SandboxSummary};
 use serde_json::json;
@@ -71,7 +71,7 @@ fn run_state(setup: &CliSetup, listed: &SandboxSummary) -> &'static str {
     if !folder.events_path().exists() {
         return "gone";
     }
-    folder.listing().map_or("unreadable", |listing| ralph_web::view::status_word(&listing.status, folder.is_locked()))
+    folder.listing().map_or("unreadable", |listing| ralph_web::view::status_word(&listing.status, folder.is_live()))
 }
 
 async fn rm(setup: &CliSetup, sandbox: &str, on: &BackendFlag, ui: &mut Ui) -> CliResult {
@@ -96,7 +96,7 @@ async fn rm(setup: &CliSetup, sandbox: &str, on: &BackendFlag, ui: &mut Ui) -> C
     let resumable =
         |run: &&String| setup.host.home.run_folder(run).state().is_ok_and(|state| state.status != RunStatus::Succeeded);
     if let Some(run) = run.filter(resumable) {
-        ui.print_message(&format!("next: ralph resume --recreate {run}, to continue from what it handed over"));
+        ui.print_message(&format!("next: ralph resume --recreate {run}, to continue from its last imported commit"));
     }
     Ok(RalphExitCode::Success)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ralph_core::config::ToolchainSelection;
 use ralph_core::event::Event;
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::money::MicroUsd;
 use ralph_core::policy::{Policy, PolicyMode, shell_argument};
 use ralph_engine::Error;

@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileTypeExt as _;
 
 use jiff::Timestamp;
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::secret::{AgentSecrets, EXPIRY_WARNING_DAYS, SecretKind, SecretName, days_left, expiry_text};
 use ralph_engine::secret::{Error, ResolvedSecret, SecretStore, SecretSummary};
 use serde_json::json;

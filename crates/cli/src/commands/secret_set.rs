@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _, Read as _};
 
 use jiff::{SignedDuration, Timestamp};
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::secret::{
     CredentialCommand, LONGEST, Secret, SecretKind, SecretName, expiry_text, parse_expiry, read_new,
 };

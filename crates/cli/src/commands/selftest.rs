@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::policy::{Policy, PolicyMode};
 use ralph_engine::egress::EgressRequest;
 use ralph_engine::host::{DEFAULT_BACKEND, HostContext};
@@ -83,7 +83,7 @@ pub(crate) async fn selftest(setup: &CliSetup, args: &SelftestArgs, ui: &mut Ui)
                 let began = Instant::now();
                 report(
                     ui,
-                    "a host that is not allowed is refused at the door",
+                    "the egress proxy refuses a host that is not allowed",
                     began,
                     check_egress_denied(&setup.host, &*backend, &id).await,
                 );
@@ -111,7 +111,7 @@ pub(crate) async fn selftest(setup: &CliSetup, args: &SelftestArgs, ui: &mut Ui)
 
 /// What must hold inside a sandbox: a description, a command and its expected output.
 const INSIDE_CHECKS: [(&str, &str, &str); 5] = [
-    ("the agent is nobody of the host", "id -u; id -g", "1000\n1000\n"),
+    ("the agent runs as user 1000 inside", "id -u; id -g", "1000\n1000\n"),
     (
         "it has no capabilities and cannot gain any",
         "grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status | tr -d '\\t'",
@@ -219,7 +219,7 @@ async fn check_removed(backend: &dyn Backend, id: &str) -> Case {
 async fn check_egress_denied(host: &HostContext, backend: &dyn Backend, id: &str) -> Case {
     let policy = Policy { mode: PolicyMode::Allowlist, ..Policy::default() };
     let request =
-        SandboxRequest { backend, spec: spec(&format!("{id}-door")), egress: Some(EgressRequest::from(policy)) };
+        SandboxRequest { backend, spec: spec(&format!("{id}-egress")), egress: Some(EgressRequest::from(policy)) };
     let sandbox = match sandboxes::create(host, request).await {
         Ok(granted) => granted.into_sandbox(),
         Err(error) => return Case::Failed(error.to_string()),

@@ -1,6 +1,6 @@
 //! `ralph show`: prints the state of one run, the reason for it, and what to do next.
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::text::strip_control;
 use ralph_web::view::{RunDetail, detail};
 
@@ -12,7 +12,7 @@ use crate::ui::{BOLD, GREEN, RED, Ui, YELLOW, one_line, paint};
 pub(crate) fn show(setup: &CliSetup, run: &str, ui: &mut Ui) -> CliResult {
     let folder = setup.find_run(run)?;
     let state = folder.state()?;
-    let view = detail(&state, folder.is_locked());
+    let view = detail(&state, folder.is_live());
     if ui.json() {
         ui.print_json(&view);
         return Ok(RalphExitCode::Success);

@@ -1,7 +1,7 @@
 //! `ralph trust`: records that the user trusts the current version of the project's model profiles, which can decide
 //! where a key is sent.
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::hash::sha256;
 use ralph_core::profile;
 use ralph_engine::setup::{PROJECT_MODEL_FILES, record_trust, trusted_files};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::receipt::{Receipt, RerunResult};
 use ralph_core::text::head;
 use ralph_engine::host::DEFAULT_BACKEND;

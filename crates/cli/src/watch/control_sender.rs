@@ -39,7 +39,7 @@ impl WatchControlSender {
     /// Sends a control to the process that works on the run, or applies it here when the run rests.
     pub(super) async fn send(self, control: Control) -> Result<(), String> {
         let turn = self.rest_lock.lock().await;
-        if self.folder.is_locked() {
+        if self.folder.is_live() {
             // A live run may answer late, so other controls may be sent meanwhile.
             drop(turn);
         } else if control == Control::Resume {
@@ -70,7 +70,7 @@ async fn resume_detached(folder: &RunFolder) -> Result<(), String> {
     }
     // A run that is slow to listen, or has ended already, is seen by its events.
     let up = async {
-        while !folder.is_locked() {
+        while !folder.is_live() {
             sleep(POLL_INTERVAL).await;
         }
     };
@@ -92,7 +92,7 @@ fn parse_error(printed: &str) -> Option<String> {
 pub(super) fn error_text(error: Error) -> String {
     match error {
         Error::ControlRefused { why, .. } => why,
-        Error::NotRunning { run } => format!("nobody drives this run; next: ralph resume {run}"),
+        Error::NotRunning { run } => format!("no process works on this run; next: ralph resume {run}"),
         error => {
             let failure = CliError::from(error);
             let mut text = [vec![failure.message], failure.causes].concat().join(": ");

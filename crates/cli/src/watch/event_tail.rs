@@ -61,6 +61,7 @@ mod tests {
     use jiff::Timestamp;
     use jiff::tz::TimeZone;
     use ralph_core::event::{Event, EventLine, EventLogLevel};
+    use ralph_core::redact::Redactor;
 
     use super::super::tests::fixture::{draw_text, run_started_json};
     use super::*;
@@ -76,7 +77,7 @@ mod tests {
     }
 
     fn log(seq: u64) -> String {
-        line(seq, Event::Log { level: EventLogLevel::Info, text: format!("row {seq}") })
+        line(seq, Event::Log { level: EventLogLevel::Info, text: Redactor::new([]).mask(&format!("row {seq}")) })
     }
 
     fn first() -> String {

@@ -12,7 +12,7 @@ const MAX_NOTE_BYTES: usize = 2000;
 /// The keys, with a short word for the footer (empty: only in the help) and a sentence for the help.
 pub(super) const KEY_BINDINGS: &[(&str, &str, &str)] = &[
     ("p", "pause", "pause after the action under way; resume a run that rests"),
-    ("r", "rotate", "start the next iteration with a fresh look"),
+    ("r", "rotate", "start the next iteration with a fresh session"),
     ("s", "stop", "stop for good and keep the commits; asks once"),
     ("n", "note", "leave a note for the model"),
     ("g", "guard", "put up a sign the model sees in every iteration"),

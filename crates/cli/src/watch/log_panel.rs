@@ -100,12 +100,13 @@ impl LogPanel {
 #[cfg(test)]
 mod tests {
     use ralph_core::event::{Event, EventLogLevel};
+    use ralph_core::redact::Redactor;
 
     use super::*;
 
     fn push_rows(log: &mut LogPanel, from: u64, to: u64) {
         for seq in from..to {
-            let event = Event::Log { level: EventLogLevel::Info, text: format!("row {seq}") };
+            let event = Event::Log { level: EventLogLevel::Info, text: Redactor::new([]).mask(&format!("row {seq}")) };
             log.push(EventLine { seq, at: Timestamp::UNIX_EPOCH, passed_ms: None, event });
         }
         log.render_new(None);

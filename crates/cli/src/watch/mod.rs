@@ -3,9 +3,9 @@
 //! [`model`] holds the state and handles keys; [`draw`] renders it. Both are pure. Only [`app`], [`terminal`] and
 //! [`control_sender`] do I/O.
 
-mod app;
 mod control_sender;
 mod draw;
+mod event_loop;
 mod event_tail;
 mod keys;
 mod layout;
@@ -18,5 +18,5 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use app::watch;
+pub(crate) use event_loop::watch;
 pub(crate) use terminal::can_draw;

@@ -394,7 +394,7 @@ fn models() {
     assert_snapshot!(check_refused(&fixture, &["run", "--engine", "agent"]), @"
     exit 2
     --- stderr
-    ralph: profile `default-cheap` cannot be used: its provider speaks OpenAI's chat completions, and the agent `claude` speaks Anthropic's messages; choose a profile of such a provider
+    ralph: profile `default-cheap` cannot be used: its provider's protocol is OpenAI's chat completions, and the agent `claude` supports Anthropic's messages; choose a profile whose provider the agent supports
 
     hint: choose another with `--profile NAME`, or correct it in `models.yaml`
     ");

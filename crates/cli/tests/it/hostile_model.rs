@@ -292,7 +292,7 @@ fn redirects_the_state_files() {
     check_ignored_command("rm .ralph/notes.md && ln -s ROOT/canary.txt .ralph/notes.md", "no-progress", "not verified");
 }
 
-const RECREATED_MESSAGE: &str = "the sandbox was made anew from the last commit that was handed over";
+const RECREATED_MESSAGE: &str = "the sandbox was recreated from the last imported commit";
 
 #[test]
 fn removes_the_repository() {
@@ -421,7 +421,7 @@ fn leaves_processes_behind() {
 fn removes_permissions() {
     // The first makes the others unreachable.
     let command = "chmod 000 .ralph ralph_task.md tests/one.sh .git/HEAD && chmod 000 .";
-    check_ignored_command(command, "action-failed", "the sandbox was made anew");
+    check_ignored_command(command, "action-failed", "the sandbox was recreated");
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn commits_a_huge_file() {
 fn removes_its_sandbox() {
     check_actions(
         &[run("cd / && rm -rf \"$OLDPWD\"")],
-        &HostileCase::failed("action-failed", "the sandbox was made anew"),
+        &HostileCase::failed("action-failed", "the sandbox was recreated"),
     );
 }
 
@@ -446,7 +446,7 @@ fn removes_its_sandbox_whole() {
     // Everything that belongs to the sandbox, on any backend.
     check_actions(
         &[run("cd / && rm -rf \"$OLDPWD\" \"$HOME\" \"$TMPDIR\"")],
-        &HostileCase::failed("action-failed", "the sandbox was made anew"),
+        &HostileCase::failed("action-failed", "the sandbox was recreated"),
     );
 }
 

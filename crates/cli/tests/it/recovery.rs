@@ -234,7 +234,7 @@ fn the_demo_shows_every_step() {
         "red first: 4 of 4",
         "claimed M1.2 without proof: not ticked",
         "a protected path was changed and put back",
-        "a fresh session, told why",
+        "a fresh session that gets the reason",
         "the fallback profile demo-strong",
         "a diagnosis by demo-doctor with 1 proposal",
         "a person has to look",

@@ -2,6 +2,8 @@
 //! through failures of the provider.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
@@ -53,6 +55,40 @@ fn the_sandbox_is_gone() {
     assert!(output.stderr.contains("is gone") && output.stderr.contains(&format!("hint: {hint}")), "{}", output.stderr);
     let words: Vec<&str> = hint.split(' ').skip(1).collect();
     ralph.ralph(&words).expect_exit(0);
+    assert_succeeded(&ralph);
+}
+
+/// The process that holds the run leaves it while it is asked to raise the budget: the raise counts once.
+#[test]
+fn a_raise_that_the_leaving_process_did_not_handle_counts_once() {
+    let ralph = half_done(3);
+    let before = ralph.show()["max_iterations"].as_u64().expect("a limit");
+    let path = ralph.run_folder().join("control.sock");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let leaving = std::thread::spawn(move || {
+        // The first connection is the probe whether the run is live, which sends nothing.
+        for _ in 0..2 {
+            let (stream, _) = listener.accept().expect("a client");
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).expect("a line");
+            if !line.is_empty() {
+                fs::remove_file(&path).expect("the socket");
+                (&stream)
+                    .write_all(b"{\"refused\":{\"why\":\"it has just ended\",\"retry\":true}}\n")
+                    .expect("an answer");
+            }
+        }
+    });
+    ralph.ralph(&["resume", "@", "--add-iterations", "3"]).expect_exit(0);
+    leaving.join().expect("both connections");
+    let raises: Vec<Value> = ralph
+        .events_of("control-applied")
+        .iter()
+        .filter(|event| event["control"]["type"] == "raise-budget")
+        .cloned()
+        .collect();
+    assert_eq!(raises.len(), 1, "{raises:?}");
+    assert_eq!(ralph.show()["max_iterations"], before + 3);
     assert_succeeded(&ralph);
 }
 

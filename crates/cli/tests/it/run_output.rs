@@ -27,7 +27,7 @@ fn a_run_and_everything_about_it() {
     TIME   ✓ action 2 SHA N ms
     TIME   ✗ check test M1.2: `sh tests/two.sh` exit 1 N ms
     TIME   ✓ check M1.1: `sh tests/one.sh` exit 0 N ms
-    TIME   handed over 2 commits up to SHA
+    TIME   imported 2 commits up to SHA
     TIME   ! claimed M1.2 without proof: not ticked
     TIME   progress, 1/2 boxes verified: Half of it.
     TIME pushed ralph/small-001/write-one-file at SHA to REPO
@@ -39,7 +39,7 @@ fn a_run_and_everything_about_it() {
     TIME   ✓ action 3 done N ms
     TIME   ✓ check test M1.2: `sh tests/two.sh` exit 0 N ms
     TIME   ✓ check M1.1: `sh tests/one.sh` exit 0 N ms
-    TIME   handed over 4 commits up to SHA
+    TIME   imported 4 commits up to SHA
     TIME   progress, 2/2 boxes verified: The rest.
     TIME pushed ralph/small-001/write-one-file at SHA to REPO
     TIME pull request updated: all boxes verified
@@ -110,7 +110,7 @@ fn a_run_and_everything_about_it() {
     assert_snapshot!(fixture.ralph(&["diff", "@", "--iteration", "9"]), @"
     exit 1
     --- stderr
-    ralph: iteration 9 of run `RUN1` handed over nothing
+    ralph: iteration 9 of run `RUN1` has no commits
 
     hint: ralph logs RUN1
     ");
@@ -242,7 +242,7 @@ fn a_run_that_crashed() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_snapshot!(fixture.ralph(&["show", "@"]).stdout.lines().take(2).collect::<Vec<_>>().join("\n"), @"
-    Write one file · crashed: its process ended without a word
+    Write one file · crashed: its process ended unexpectedly
     next: ralph resume RUN1
     ");
     assert!(fixture.ralph(&["ls"]).stdout.contains(" crashed "));
@@ -335,7 +335,7 @@ fn sandboxes() {
     exit 0
     --- stderr
     sandbox agent-loop-actions-ralph-small-001-write-one-file is removed
-    next: ralph resume --recreate RUN1, to continue from what it handed over
+    next: ralph resume --recreate RUN1, to continue from its last imported commit
     ");
     assert_snapshot!(fixture.ralph(&["note", "@", "hello"]), @"
     exit 1

@@ -2,8 +2,10 @@
 
 use super::claude_stream::ClaudeStreamReader;
 use super::codex::CodexStreamReader;
-use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
 use super::copilot::CopilotStreamReader;
+use super::definition::{
+    Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee,
+};
 use super::gemini::GeminiStreamReader;
 use super::opencode::OpencodeStreamReader;
 use super::output_event::AgentOutputReader;

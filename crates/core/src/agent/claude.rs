@@ -1,6 +1,6 @@
 //! Builds the invocation of Claude Code. Verified with the real program.
 
-use super::contract::{AgentInvocation, AgentSessionParams};
+use super::definition::{AgentInvocation, AgentSessionParams};
 use crate::env::{ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN};
 
 /// Returns the invocation of one headless session.

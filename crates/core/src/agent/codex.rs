@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::contract::{AgentInvocation, AgentSessionParams};
+use super::definition::{AgentInvocation, AgentSessionParams};
 use super::error_phrases;
 use super::output_event::{AgentOutputEvent, AgentOutputReader, AgentResult};
 use super::stream_state::{self, AgentStreamState, count_at, str_at};

@@ -3,7 +3,7 @@
 //! It talks only to Cursor's servers; there is no setting for another endpoint. It exchanges its key at the start for a
 //! token that it keeps, so a phantom protects the key and not the token, and only Cursor knows what the calls cost.
 
-use super::contract::{AgentInvocation, AgentSessionParams};
+use super::definition::{AgentInvocation, AgentSessionParams};
 
 /// Returns the invocation of one headless session.
 pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {

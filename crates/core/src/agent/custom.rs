@@ -1,6 +1,8 @@
 //! Builds the invocation of an agent of the user's own: a command line from the host's configuration.
 
-use super::contract::{Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee};
+use super::definition::{
+    Agent, AgentInvocation, AgentPackage, AgentSessionParams, AgentTestLevel, CredentialGuarantee,
+};
 use super::output_event::AgentOutputReader;
 use super::plain_text::PlainTextReader;
 use crate::profile::ProviderProtocol;

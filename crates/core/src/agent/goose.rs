@@ -1,6 +1,6 @@
 //! Builds the invocation of goose. Written from its documentation; the program was not run.
 
-use super::contract::{AgentInvocation, AgentSessionParams};
+use super::definition::{AgentInvocation, AgentSessionParams};
 use crate::profile::ProviderProtocol;
 
 /// Returns the invocation of one headless session.

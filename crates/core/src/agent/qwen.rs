@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::contract::{AgentInvocation, AgentSessionParams};
+use super::definition::{AgentInvocation, AgentSessionParams};
 
 /// Returns the invocation of one headless session.
 pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {

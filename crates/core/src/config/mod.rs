@@ -5,21 +5,21 @@
 
 mod error;
 mod layer;
+mod layer_precedence;
 mod network;
 mod origin;
-mod read;
+mod parse_layers;
 mod resolve;
 mod resolved;
 mod show;
-mod stack;
 mod task_options;
-mod units;
+mod value_types;
 mod values;
 
 pub use error::{ConfigWidening, Error};
 pub use layer::ConfigLayer;
 pub use origin::{ConfigOrigin, ResolvedValue};
-pub use read::{env_layers, parse_agent_loop, parse_toml};
+pub use parse_layers::{env_layers, parse_agent_loop, parse_toml};
 pub use resolve::resolve;
 pub use resolved::{
     AgentConfig, BudgetConfig, CheckConfig, Config, EgressConfig, GitConfig, LintConfig, ModelConfig, NetworkConfig,
@@ -27,7 +27,7 @@ pub use resolved::{
 };
 pub use show::{ConfigRow, rows, schema};
 pub use task_options::TaskOptions;
-pub use units::{
+pub use value_types::{
     BackendKind, ByteSize, CpuCount, InvalidUnit, IsolationLevel, NetworkEnforcement, ToolchainSelection,
     UnknownBackend,
 };

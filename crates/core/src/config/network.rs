@@ -2,10 +2,10 @@
 
 use super::error::{ConfigWidening, Error};
 use super::layer::ConfigLayer;
+use super::layer_precedence::ConfigStack;
 use super::origin::{ConfigOrigin, ResolvedValue};
 use super::resolved::NetworkConfig;
-use super::stack::ConfigStack;
-use super::units::NetworkEnforcement;
+use super::value_types::NetworkEnforcement;
 use super::values::NetworkValues;
 use crate::policy::{Policy, PolicyMode, PolicyRule, PolicyWidening, narrow, shorten};
 

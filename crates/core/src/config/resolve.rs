@@ -2,14 +2,14 @@
 
 use super::error::{ConfigWidening, Error};
 use super::layer::ConfigLayer;
+use super::layer_precedence::{CappedOption, ConfigStack};
 use super::network;
 use super::origin::{ConfigOrigin, ResolvedValue};
 use super::resolved::{
     AgentConfig, BudgetConfig, CheckConfig, Config, EgressConfig, GitConfig, LintConfig, ModelConfig, ResourceConfig,
     RunConfig, SandboxConfig,
 };
-use super::stack::{CappedOption, ConfigStack};
-use super::units::{BackendKind, ByteSize, NetworkEnforcement, ToolchainSelection};
+use super::value_types::{BackendKind, ByteSize, NetworkEnforcement, ToolchainSelection};
 use super::values::ConfigValues;
 use crate::gutter::DEFAULT_LADDER;
 use crate::money::MicroUsd;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::origin::ResolvedValue;
-use super::units::{BackendKind, ByteSize, CpuCount, NetworkEnforcement, ToolchainSelection};
+use super::value_types::{BackendKind, ByteSize, CpuCount, NetworkEnforcement, ToolchainSelection};
 use crate::gutter::LadderRung;
 use crate::money::MicroUsd;
 use crate::policy::{Policy, PolicyMode, PolicyRule};

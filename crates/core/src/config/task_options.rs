@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::layer::ConfigLayer;
 use super::origin::ConfigOrigin;
-use super::units::{BackendKind, ByteSize, CpuCount};
+use super::value_types::{BackendKind, ByteSize, CpuCount};
 use super::values::{
     BudgetValues, ConfigValues, ModelValues, NetworkValues, ResourceValues, RunValues, SandboxValues, dollars,
 };

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 
-use super::units::{BackendKind, ByteSize, CpuCount, NetworkEnforcement, ToolchainSelection};
+use super::value_types::{BackendKind, ByteSize, CpuCount, NetworkEnforcement, ToolchainSelection};
 use crate::gutter::{LadderRung, MAX_RUNGS};
 use crate::money::MicroUsd;
 use crate::policy::{self, PolicyMode, PolicyRule};

@@ -72,7 +72,7 @@ impl OpenDiagnosis {
         self.calls = self.calls.saturating_add(1);
         match answer {
             ModelCallOutcome::Diagnosis { .. } => self.answered = true,
-            ModelCallOutcome::Invalid { error } => self.invalid.push(error.clone()),
+            ModelCallOutcome::Invalid { error } => self.invalid.push(error.to_string()),
             ModelCallOutcome::Actions { .. } | ModelCallOutcome::Lost | ModelCallOutcome::Through { .. } => (),
         }
     }
@@ -134,14 +134,14 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(answers: &[&str], want: &DiagnosisStep) {
+    fn check(answers: &[&'static str], want: &DiagnosisStep) {
         let mut diagnoses = DiagnosisProgress::default();
         diagnoses.request();
         for answer in answers {
             diagnoses.record_call(&match *answer {
                 "lost" => ModelCallOutcome::Lost,
                 "good" => ModelCallOutcome::Diagnosis { proposals: 1, response: String::new() },
-                error => ModelCallOutcome::Invalid { error: error.to_owned() },
+                error => ModelCallOutcome::Invalid { error: error.into() },
             });
         }
         assert_eq!(diagnoses.under.unwrap().next_step(), *want, "{answers:?}");

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::reply::Diagnosis;
-use super::revise::{RevisionStrictness, apply_task_diff, revise};
+use super::task_revision::{RevisionStrictness, apply_task_diff, revise};
 use crate::{patch, prompt::templates, text};
 
 /// One change that a diagnosis proposes.

@@ -6,11 +6,11 @@
 pub mod address;
 mod decision;
 mod decision_reason;
-mod endpoint;
+mod proxy_env;
 mod target;
 
 pub use address::IpAddressKind;
 pub use decision::{AccessRequest, decide_address, decide_name, decide_target, is_localhost};
 pub use decision_reason::{DecisionReason, RequestSummary};
-pub use endpoint::EgressEndpoint;
+pub use proxy_env::EgressEndpoint;
 pub use target::{BadTarget, EgressTarget, HTTP_PORT, HTTPS_PORT, printable_host};

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use super::draft::{CLAIMED, DraftItem, TaskDraft, append, code_span, one_line};
 use super::error::PlanImportError;
 use super::{ImportedTask, PlanKind};
-use crate::init::{default_limits, yaml_string};
 use crate::task::{self, Task};
+use crate::task_init::{default_limits, yaml_string};
 use crate::text;
 
 pub(super) fn write_task(

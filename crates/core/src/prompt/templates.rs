@@ -79,7 +79,7 @@ After a mistake that could happen again, append one in this form:
         ),
         "\n",
         &guardrail_sign(
-            "hands off secrets",
+            "never handle secrets",
             "a login, key or token seems to be missing or wrong",
             "do not print it, write it down or look for another one; say what is missing in the progress file",
             0,
@@ -168,7 +168,7 @@ mod tests {
         - added after: iteration 0
         - evidence: ships with every run
 
-        ### sign: hands off secrets
+        ### sign: never handle secrets
         - trigger: a login, key or token seems to be missing or wrong
         - instruction: do not print it, write it down or look for another one; say what is missing in the progress file
         - added after: iteration 0

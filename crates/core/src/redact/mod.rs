@@ -5,12 +5,14 @@
 
 mod encodings;
 mod issuer_prefixes;
+mod masked_text;
 mod redactor;
 mod secret_shape;
 mod stream;
 
 pub use encodings::{SHORTEST, encodings, is_too_short};
 pub use issuer_prefixes::ISSUER_PREFIXES;
+pub use masked_text::MaskedText;
 pub use redactor::{Redactor, SecretMatch};
 pub use secret_shape::SecretShape;
 pub use stream::StreamRedactor;

@@ -18,7 +18,7 @@ use crate::event::{
 };
 use crate::gutter::{IterationSample, LadderPosition, LadderRung, LoopScore, MitigationCause};
 use crate::money::MicroUsd;
-use crate::pr::{CiState, PublishReason};
+use crate::pull_request::{CiState, PublishReason};
 use crate::task::ApplyMode;
 
 impl RunState {
@@ -150,7 +150,7 @@ impl RunState {
                     open.begun = Some(PendingAction {
                         index: *index,
                         kind: kind.clone(),
-                        brief: brief.clone(),
+                        brief: brief.to_string(),
                         before: before.clone(),
                     });
                 }
@@ -229,7 +229,7 @@ impl RunState {
             }
             Event::Log { text, .. } => {
                 if let Some(open) = &mut self.open {
-                    open.told.insert(text.clone());
+                    open.told.insert(text.to_string());
                 }
             }
             Event::DiagnosisWritten { n, proposals, guardrails, unasked, .. } => {
@@ -472,7 +472,7 @@ impl OpenIteration {
         self.cost += cost;
         match answer {
             ModelCallOutcome::Actions { count, response } => self.answer = Some((*count, response.clone())),
-            ModelCallOutcome::Invalid { error } => self.invalid.push(error.clone()),
+            ModelCallOutcome::Invalid { error } => self.invalid.push(error.to_string()),
             ModelCallOutcome::Lost | ModelCallOutcome::Through { .. } | ModelCallOutcome::Diagnosis { .. } => (),
         }
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RunState, RunStatus};
 use crate::money::MicroUsd;
+use crate::names::TaskBranch;
 
 /// One run in a list of runs. Whether a process is working on it is not here: that changes without an event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -14,7 +15,7 @@ pub struct RunListing {
     pub task_id: String,
     pub title: String,
     pub repo: String,
-    pub branch: String,
+    pub branch: TaskBranch,
     pub iteration: u32,
     pub max_iterations: u32,
     pub boxes_verified: usize,

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use ralph_core::budget::{Budget, BudgetKind};
 use ralph_core::control::{Control, TaskEdit};
-use ralph_core::decide::{self, DueCheck, RunStep};
 use ralph_core::event::{
     ActionOutcome, BaselineProof, BaselineVerdict, CheckStage, Event, ModelCallOutcome, ReviewFinding, RunStart,
     RunStopReason, RunTestSchedule, RunVerdict,
 };
 use ralph_core::gutter::{LadderRung, MitigationCause};
-use ralph_core::pr::PublishReason;
+use ralph_core::next_step::{self, DueCheck, RunStep};
+use ralph_core::pull_request::PublishReason;
+use ralph_core::redact::MaskedText;
 
 use crate::run_builder::{RunBuilder, started};
 
@@ -42,7 +43,7 @@ fn steps_before_the_first_call() {
 
 #[test]
 fn a_bad_answer_is_retried_once() {
-    let bad = |error: &str| ModelCallOutcome::Invalid { error: error.to_owned() };
+    let bad = |error: &'static str| ModelCallOutcome::Invalid { error: error.into() };
     let once = RunBuilder::ready().starts(1).called(0, bad("first"), 1);
     check(&once, &RunStep::CallModel { n: 1, call: 1, reask: Some("first".to_owned()) });
     let twice = once.called(1, bad("second"), 1);
@@ -148,13 +149,13 @@ fn budgets_end_the_run_before_the_next_call() {
     check(&spent(999).ends(&[]).scores(0.0), &RunStep::StartIteration { n: 2, profile: "cheap".to_owned() });
     check(&spent(1000).ends(&[]).scores(0.0), &budget(BudgetKind::Cost));
     // In the middle of an iteration: no second attempt with a spent budget.
-    let asked = RunBuilder::ready().starts(1).called(0, ModelCallOutcome::Invalid { error: "x".to_owned() }, 1000);
+    let asked = RunBuilder::ready().starts(1).called(0, ModelCallOutcome::Invalid { error: "x".into() }, 1000);
     check(&asked, &budget(BudgetKind::Cost));
     let slow = RunBuilder::ready()
         .starts(1)
         .answers(0)
         .ends(&[])
-        .after(60_000, Event::Log { level: ralph_core::event::EventLogLevel::Info, text: String::new() });
+        .after(60_000, Event::Log { level: ralph_core::event::EventLogLevel::Info, text: MaskedText::default() });
     check(&slow.scores(0.0), &budget(BudgetKind::Time));
     let mut worn = RunBuilder::ready();
     for n in 1..=3 {
@@ -186,7 +187,7 @@ fn rungs_of_the_ladder() {
             n: 1,
             rung: LadderRung::Rotate,
             profile: "cheap".to_owned(),
-            why: "w".to_owned(),
+            why: "w".into(),
             cause: MitigationCause::Gutter,
         })
         .starts(2)
@@ -198,7 +199,7 @@ fn rungs_of_the_ladder() {
         n: 2,
         rung: LadderRung::Fallback,
         profile: "strong".to_owned(),
-        why: "w".to_owned(),
+        why: "w".into(),
         cause: MitigationCause::Gutter,
     });
     check(&strong, &RunStep::StartIteration { n: 3, profile: "strong".to_owned() });
@@ -228,7 +229,8 @@ fn a_killed_run_continues_with_its_next_step() {
     let stuck = || RunBuilder::ready().starts(1).answers(0).ends(&[]).scores(0.8);
     check(&killed(stuck()), &RunStep::Mitigate { n: 1, rung: LadderRung::Rotate });
     let (rung, cause) = (LadderRung::Pause, MitigationCause::Gutter);
-    let waits = stuck().then(Event::MitigationApplied { n: 1, rung, profile: "cheap".to_owned(), why: why(), cause });
+    let waits =
+        stuck().then(Event::MitigationApplied { n: 1, rung, profile: "cheap".to_owned(), why: "why".into(), cause });
     check(&killed(waits), &RunStep::Pause { reason: RunStopReason::Gutter });
     let stop = ReviewFinding { rule: "secret".to_owned(), path: String::new(), detail: why(), stop: true };
     let found = Event::CommitImported { n: 1, sha: None, commits: 0, findings: vec![stop] };
@@ -340,19 +342,19 @@ fn due_checks() {
         (set(&["M1.1", "M2.1"]), set(&[]), true, all()),
     ] {
         assert_eq!(
-            decide::checks_due(&started(), &verified, &claimed, changed),
+            next_step::checks_due(&started(), &verified, &claimed, changed),
             want,
             "{verified:?} {claimed:?} {changed}"
         );
     }
     let on_claim = RunStart { test_every: RunTestSchedule::Claim, ..started() };
-    assert_eq!(decide::checks_due(&on_claim, &set(&[]), &set(&[]), true), []);
+    assert_eq!(next_step::checks_due(&on_claim, &set(&[]), &set(&[]), true), []);
     // One command that proves several boxes runs once.
     let mut shared = started();
     for pinned in &mut shared.boxes {
         pinned.proofs = vec!["test".to_owned()];
     }
-    assert_eq!(decide::proof_due(&shared), [due("test", &["test", "M1.1", "M2.1"])]);
+    assert_eq!(next_step::proof_due(&shared), [due("test", &["test", "M1.1", "M2.1"])]);
 }
 
 #[test]
@@ -377,7 +379,7 @@ fn verified_boxes() {
         (set(&["M2.1"]), set(&["M1.1"]), 0, set(&["M1.1", "M2.1"])),
     ] {
         assert_eq!(
-            decide::verified_after(&started(), &before, &claimed, &run(code)),
+            next_step::verified_after(&started(), &before, &claimed, &run(code)),
             want,
             "{before:?} {claimed:?} {code}"
         );
@@ -396,17 +398,17 @@ fn claimed_boxes() {
         (list(&[]), list(&["M2 two", "", "M3"]), false, set(&["M2.1"]), list(&["M3"])),
         (list(&[]), list(&[]), true, set(&["M1.1", "M2.1"]), list(&[])),
     ] {
-        let claimed = decide::resolve_claims(&started(), &boxes, &milestones, success);
+        let claimed = next_step::resolve_claims(&started(), &boxes, &milestones, success);
         assert_eq!((claimed.boxes, claimed.unknown), (want, unknown), "{boxes:?} {milestones:?}");
     }
     // Without headings, a milestone is the prefix of its ids.
     let mut bare = started();
     bare.boxes.iter_mut().for_each(|pinned| pinned.milestone = None);
-    let claimed = decide::resolve_claims(&bare, &[], &list(&["M2", "M"]), false);
+    let claimed = next_step::resolve_claims(&bare, &[], &list(&["M2", "M"]), false);
     assert_eq!((claimed.boxes, claimed.unknown), (set(&["M2.1"]), list(&["M"])));
     // When two boxes have the same text, the text identifies neither.
     let mut twins = started();
     twins.boxes.iter_mut().for_each(|pinned| pinned.text = "it works".to_owned());
-    let claimed = decide::resolve_claims(&twins, &list(&["it works"]), &[], false);
+    let claimed = next_step::resolve_claims(&twins, &list(&["it works"]), &[], false);
     assert_eq!((claimed.boxes, claimed.unknown), (set(&[]), list(&["it works"])));
 }

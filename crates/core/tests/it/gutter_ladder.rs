@@ -1,12 +1,13 @@
 //! A run that goes in circles, from its first verdict to a diagnosis and its proposals.
 
 use ralph_core::control::{Control, TaskEdit};
-use ralph_core::decide::RunStep;
 use ralph_core::diagnosis::DiagnosisStep;
 use ralph_core::event::{Event, EventLine, ModelCallOutcome, RunStart, RunStopReason};
 use ralph_core::gutter::{
     DEFAULT_LADDER, FailureSignature, IterationSample, LadderRung, LoopScore, MitigationCause, explain, score,
 };
+use ralph_core::next_step::RunStep;
+use ralph_core::redact::MaskedText;
 use ralph_core::task::{ApplyMode, DiagnoseSettings};
 
 use crate::run_builder::{RunBuilder, started};
@@ -29,7 +30,7 @@ fn climbs(run: RunBuilder, rung: LadderRung, profile: &str) -> RunBuilder {
         n,
         rung,
         profile: profile.to_owned(),
-        why: "w".to_owned(),
+        why: "w".into(),
         cause: MitigationCause::Gutter,
     })
 }
@@ -74,7 +75,7 @@ fn every_rung_is_tried_in_turn() {
     assert_eq!(run.next(), RunStep::Mitigate { n: 3, rung: LadderRung::Diagnose });
     let run = climbs(run, LadderRung::Diagnose, "strong");
     assert_eq!(run.next(), call(3));
-    let run = run.called(0, ModelCallOutcome::Invalid { error: "no".to_owned() }, 5);
+    let run = run.called(0, ModelCallOutcome::Invalid { error: "no".into() }, 5);
     assert_eq!(
         run.next(),
         RunStep::Diagnose { n: 3, doing: DiagnosisStep::Call { call: 1, reask: Some("no".to_owned()) } }
@@ -235,7 +236,7 @@ fn every_score_can_be_explained() {
             n,
             outcome: ralph_core::event::IterationOutcome::NoProgress,
             head: String::new(),
-            summary: String::new(),
+            summary: MaskedText::default(),
             sample,
             verified: Vec::new(),
         });

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use ralph_core::budget::Budget;
 use ralph_core::commit_sha::CommitSha;
-use ralph_core::decide::{self, RunStep};
 use ralph_core::event::{
     ActionOutcome, CarriedUsage, CheckStage, CommitIdentity, Event, EventLine, FORMAT, IterationOutcome,
     ModelCallOutcome, PinnedBox, PinnedProfile, PinnedPullRequest, PreActionState, RunProfiles, RunStart,
@@ -13,6 +12,8 @@ use ralph_core::event::{
 };
 use ralph_core::gutter::{IterationSample, LadderRung, LoopScore};
 use ralph_core::money::MicroUsd;
+use ralph_core::names::TaskBranch;
+use ralph_core::next_step::{self, RunStep};
 use ralph_core::policy::{Policy, PolicyMode};
 use ralph_core::price::TokenUsage;
 use ralph_core::run::RunState;
@@ -57,7 +58,7 @@ pub(crate) fn started() -> RunStart {
         base_branch: "main".to_owned(),
         base_commit: commit("base"),
         start_commit: commit("start"),
-        branch: "ralph/t1/title".to_owned(),
+        branch: TaskBranch::parse("ralph/t1/title").unwrap(),
         engine: "actions".to_owned(),
         agent: None,
         backend: "local".to_owned(),
@@ -129,7 +130,7 @@ impl RunBuilder {
     }
 
     pub(crate) fn next(&self) -> RunStep {
-        decide::next(&self.state)
+        next_step::decide(&self.state)
     }
 
     pub(crate) fn starts(self, n: u32) -> Self {
@@ -166,7 +167,7 @@ impl RunBuilder {
             n,
             index,
             kind: kind.to_owned().into(),
-            brief: kind.to_owned(),
+            brief: "a brief".into(),
             before: PreActionState::Nothing,
         })
     }
@@ -174,7 +175,7 @@ impl RunBuilder {
     pub(crate) fn acts(self, index: u32, kind: &str, outcome: ActionOutcome) -> Self {
         let run = self.begins(index, kind);
         let n = run.state.open.as_ref().map_or(0, |open| open.n);
-        run.then(Event::ActionFinished { n, index, outcome, code: None, duration_ms: 1, detail: "why".to_owned() })
+        run.then(Event::ActionFinished { n, index, outcome, code: None, duration_ms: 1, detail: "why".into() })
     }
 
     pub(crate) fn checks(self, stage: CheckStage, command: &str, proves: &[&str], code: i32) -> Self {
@@ -201,7 +202,7 @@ impl RunBuilder {
             n,
             outcome: IterationOutcome::Progress,
             head: "head".to_owned(),
-            summary: "done".to_owned(),
+            summary: "done".into(),
             sample: IterationSample { n, changed_lines: 3, newly_verified, ..IterationSample::default() },
             verified: now.into_iter().collect(),
         })
@@ -220,7 +221,8 @@ impl RunBuilder {
     }
 
     pub(crate) fn pushes(self, sha: &str) -> Self {
-        self.then(Event::Pushed { to: "origin".to_owned(), branch: "b".to_owned(), sha: commit(sha) })
+        let branch = self.state.started.branch.clone();
+        self.then(Event::Pushed { to: "origin".to_owned(), branch, sha: commit(sha) })
     }
 
     pub(crate) fn opens_pr(self) -> Self {

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ralph_core::control::Control;
-use ralph_core::decide::RunStep;
 use ralph_core::event::{
     ActionOutcome, CheckStage, Event, EventLine, ModelCallOutcome, RESUMED_BY_WAIT, ReviewFinding, RunStart,
     RunStopReason, RunVerdict,
 };
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::gutter::LadderPosition;
 use ralph_core::money::MicroUsd;
+use ralph_core::next_step::RunStep;
 use ralph_core::price::TokenUsage;
+use ralph_core::redact::MaskedText;
 use ralph_core::run::{BadHistory, ModelUsage, RunState, RunStatus};
 
 use crate::run_builder::{RunBuilder, commit, sandbox_ready, started};
@@ -43,7 +44,7 @@ fn time_counts_only_while_the_run_is_active() {
     let paused = RunBuilder::ready()
         .after(1000, Event::Paused { reason: RunStopReason::Asked, next: String::new() })
         .after(50_000, Event::Resumed { by: "x".to_owned() })
-        .after(500, Event::Log { level: ralph_core::event::EventLogLevel::Info, text: String::new() });
+        .after(500, Event::Log { level: ralph_core::event::EventLogLevel::Info, text: MaskedText::default() });
     assert_eq!(paused.state.spent.wall_ms, 10 + 1000 + 500);
     // A process that died: no work happens between its last event and the resume.
     let crashed = RunBuilder::ready().after(70_000, Event::Resumed { by: "x".to_owned() });
@@ -52,7 +53,7 @@ fn time_counts_only_while_the_run_is_active() {
 
 #[test]
 fn elapsed_time_counts_instead_of_the_wall_clock() {
-    let log = || Event::Log { level: ralph_core::event::EventLogLevel::Info, text: String::new() };
+    let log = || Event::Log { level: ralph_core::event::EventLogLevel::Info, text: MaskedText::default() };
     for (wall_clock_ms, passed_ms, want) in [(86_400_000, Some(500), 500), (0, Some(2000), 2000), (700, None, 700)] {
         let mut run = RunBuilder::ready().after(wall_clock_ms, log());
         run.lines[2].passed_ms = passed_ms;
@@ -70,7 +71,7 @@ fn waits_for_a_provider_are_counted_until_it_answers() {
     let cut = |run: RunBuilder| run.acts(0, "session", ActionOutcome::Cut);
     let twice = || wait(wait(RunBuilder::ready().starts(1), RESUMED_BY_WAIT), RESUMED_BY_WAIT);
     assert_eq!((twice().state.waited, twice().called(0, ModelCallOutcome::Lost, 1).state.waited), (2, 2));
-    let answered = twice().called(0, ModelCallOutcome::Invalid { error: "no".to_owned() }, 1);
+    let answered = twice().called(0, ModelCallOutcome::Invalid { error: "no".into() }, 1);
     assert_eq!(answered.state.waited, 0);
     assert_eq!((cut(twice()).state.waited, twice().acts(0, "session", ActionOutcome::Ok).state.waited), (2, 0));
     // A resume by the user resets the count.
@@ -82,7 +83,7 @@ fn every_call_is_charged() {
     let run = RunBuilder::ready()
         .starts(1)
         .called(0, ModelCallOutcome::Lost, 70)
-        .called(1, ModelCallOutcome::Invalid { error: "no".to_owned() }, 20)
+        .called(1, ModelCallOutcome::Invalid { error: "no".into() }, 20)
         .called(2, ModelCallOutcome::Actions { count: 0, response: String::new() }, 10);
     assert_eq!((run.state.spent.cost, run.state.spent.tokens), (MicroUsd(100), 45));
     assert_eq!(run.state.open.unwrap().calls, 3);
@@ -106,7 +107,7 @@ fn calls_are_counted_by_model() {
 fn boxes_with_a_proof_of_their_own() {
     let mut started = started();
     let own = |started: &RunStart| -> Vec<bool> {
-        started.boxes.iter().map(|pinned| ralph_core::proof::has_own_proof(started, pinned)).collect()
+        started.boxes.iter().map(|pinned| ralph_core::proof_files::has_own_proof(started, pinned)).collect()
     };
     assert_eq!(own(&started), [true, true]);
     let all = vec!["test".to_owned(), "p2".to_owned()];

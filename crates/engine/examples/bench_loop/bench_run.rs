@@ -236,7 +236,7 @@ async fn time_tree_status(host: &HostContext, state: &RunState) -> BenchResult<V
     for n in 0..TIMES {
         sandbox.write(Path::new("looked.txt"), format!("{n}\n").as_bytes(), None).await?;
         let began = Instant::now();
-        ralph_engine::git::inside::read_status(&*sandbox, &state.started.start_commit, "").await?;
+        ralph_engine::git::in_sandbox::read_status(&*sandbox, &state.started.start_commit, "").await?;
         times.push(ms(began));
     }
     Ok(times)

@@ -14,7 +14,9 @@ use ralph_core::event::{
 use ralph_core::gutter::{FailureSignature, IterationSample, LoopScore, TestCounts};
 use ralph_core::hash::sha256;
 use ralph_core::money::MicroUsd;
+use ralph_core::names::TaskBranch;
 use ralph_core::price::TokenUsage;
+use ralph_core::redact::Redactor;
 use ralph_engine::store::RunFolder;
 
 use crate::figures::{FigureTable, percentile};
@@ -104,6 +106,7 @@ fn iteration(n: u32) -> Vec<Event> {
     let path = format!("src/module_{}/part_{}.rs", n % 17, n % 5);
     let file = PreActionState::File { path: path.clone(), before: Some(sha256(b"a")), after: sha256(b"b") };
     let whole = PreActionState::Tree { head: head.clone(), tree, index: None };
+    let redactor = Redactor::new([]);
     let actions = [
         ("patch", format!("patch {path}"), file, ActionOutcome::Ok, None, format!("{path}: 2113 bytes")),
         (
@@ -117,6 +120,7 @@ fn iteration(n: u32) -> Vec<Event> {
         ("commit", "thing: handle the empty case".to_owned(), whole, ActionOutcome::Ok, None, "1f3c9a2b44".to_owned()),
     ];
     for (index, (kind, brief, before, outcome, code, detail)) in (0..).zip(actions) {
+        let (brief, detail) = (redactor.mask(&brief), redactor.mask(&detail));
         events.push(Event::ActionStarted { n, index, kind: kind.to_owned().into(), brief, before });
         events.push(Event::ActionFinished { n, index, outcome, code, duration_ms: 412, detail });
     }
@@ -142,7 +146,7 @@ fn iteration(n: u32) -> Vec<Event> {
         events.push(Event::CommitImported { n, sha: Some(commit(&head)), commits: n / 3, findings: vec![finding] });
         events.push(Event::Log {
             level: EventLogLevel::Warn,
-            text: "protected paths were put back: tests/check.sh".to_owned(),
+            text: "protected paths were put back: tests/check.sh".into(),
         });
     }
     let sample = IterationSample {
@@ -160,7 +164,7 @@ fn iteration(n: u32) -> Vec<Event> {
         evidence: vec!["A 0.5: `cargo test` failed with exit code 101 and the same error in 3 of 5".to_owned()],
         ..LoopScore::default()
     };
-    let summary = "Handle the empty case in the reader and test it; the writer comes next.".to_owned();
+    let summary = "Handle the empty case in the reader and test it; the writer comes next.".into();
     let verified = vec!["M1.1".to_owned(), "M1.2".to_owned()];
     events.push(Event::IterationFinished { n, outcome: IterationOutcome::Progress, head, summary, sample, verified });
     events.push(Event::GutterScored { n, score });
@@ -206,7 +210,7 @@ fn started(start: &str) -> RunStart {
         base_branch: "main".to_owned(),
         base_commit: commit(start),
         start_commit: commit(start),
-        branch: "ralph/bench-001/long".to_owned(),
+        branch: TaskBranch::parse("ralph/bench-001/long").expect("a legal name"),
         engine: "actions".to_owned(),
         agent: None,
         backend: "local".to_owned(),

@@ -34,7 +34,7 @@ pub(crate) fn measure(table: &mut FigureTable) -> BenchResult<()> {
     for _ in 0..TIMES {
         let began = Instant::now();
         let list = home.list_runs()?;
-        let live = list.runs.iter().filter(|run| run.folder.is_locked()).count();
+        let live = list.runs.iter().filter(|run| run.folder.is_live()).count();
         times.push(ms(began));
         if (list.runs.len(), list.folded, live) != (RUNS as usize, 0, 0) {
             return Err(format!("{} runs were listed and {} folded", list.runs.len(), list.folded).into());

@@ -24,8 +24,8 @@ use ralph_proxy::outflow::OutflowMeter;
 
 use super::call_log::ModelCallLog;
 use super::convert::{now, record};
-use super::denials::DenialCounter;
 use super::engine_calls::{EngineCallResult, EngineCallTarget};
+use super::refusal_events::DenialCounter;
 use crate::error::{Error, file_error};
 use crate::store::RunFolder;
 

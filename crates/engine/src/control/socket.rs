@@ -124,3 +124,41 @@ async fn forward(
         Err(_) => ResponseLine::retry("the run ended before it handled the control"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::net::UnixStream as BlockingStream;
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+    use crate::store::RalphHome;
+
+    /// Connects while this process may open one more file only, which the client gets: accepting the connection fails.
+    async fn connect_without_files(folder: &RunFolder) -> BlockingStream {
+        let (_dir, path) = short_socket_path(folder).unwrap();
+        let before = getrlimit(Resource::Nofile);
+        let free = u64::try_from(File::open("/dev/null").unwrap().as_raw_fd()).unwrap();
+        setrlimit(Resource::Nofile, Rlimit { current: Some(free + 1), ..before.clone() }).unwrap();
+        let client = BlockingStream::connect(path);
+        let full = File::open("/dev/null").is_err();
+        tokio::time::sleep(ACCEPT_RETRY_INTERVAL * 2).await;
+        setrlimit(Resource::Nofile, before).unwrap();
+        assert!(full, "the client took the last descriptor");
+        client.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_failed_accept_does_not_end_the_listener() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RalphHome::new(dir.path().join("state"), dir.path().join("config")).run_folder("lab-001");
+        std::fs::create_dir_all(folder.path()).unwrap();
+        let (_socket, mut received) = ControlSocket::open(&folder, CancellationToken::new()).unwrap();
+        let mut client = connect_without_files(&folder).await;
+        io::Write::write_all(&mut client, b"{\"control\":{\"type\":\"pause\"}}\n").unwrap();
+        let asked = tokio::time::timeout(Duration::from_secs(10), received.recv()).await.unwrap().unwrap();
+        assert_eq!(asked.control, Control::Pause);
+    }
+}

@@ -15,7 +15,7 @@ use ralph_proxy::grant::ProxyGrant;
 use ralph_proxy::limits::ProxyLimits;
 use ralph_proxy::listen::{self, ListenerSockets, ProxyHandle, ProxyShutdown};
 use ralph_proxy::observer::{EgressEvent, EgressObserver, PersistFuture};
-use ralph_proxy::resolver::{EgressResolver, SystemResolver};
+use ralph_proxy::upstream_network::{EgressResolver, SystemResolver};
 use ralph_sandbox::{EgressServer, EgressSockets, SandboxLabel, ServeGuard};
 use tokio::time::timeout;
 
@@ -410,7 +410,7 @@ mod tests {
         let (what, credential, host) = (AlarmKind::PhantomMisdirected, "KEY".to_owned(), "evil.test".to_owned());
         collector.observe(&EgressEvent::Alarm(EgressAlarm { what, credential, host, port: 80 }));
         let text = "alarm: a phantom credential was sent to a host it is not for (`KEY`, evil.test:80)".to_owned();
-        assert_eq!(collector.others, [Event::Log { level: EventLogLevel::Error, text }]);
+        assert_eq!(collector.others, [Event::Log { level: EventLogLevel::Error, text: Redactor::new([]).mask(&text) }]);
         assert_eq!((collector.refusals.len(), collector.more), (MAX_REFUSALS, 10));
     }
 }

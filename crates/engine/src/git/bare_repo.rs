@@ -9,11 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use ralph_core::names::TaskBranch;
+
 use super::commit_message::{CommitStamp, CommitTrailer, compose_message};
 use super::raw_diff::terminated_list;
 use super::subprocess::{GitCommand, GitProgram, quoted_alternate};
 use super::validated_names::tree_path;
-use super::{Error, ObjectDb, ObjectFormat, RunBranch, RunName, Sha, UserRepo};
+use super::{Error, ObjectDb, ObjectFormat, RunName, Sha, UserRepo};
 
 /// `<run folder>/repo.git`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,12 +151,12 @@ impl BareRepo {
     }
 
     /// Points the run's branch to a commit: done once before the sandbox is seeded, later only by an import.
-    pub async fn set_branch(&self, branch: &RunBranch, sha: &Sha) -> Result<(), Error> {
+    pub async fn set_branch(&self, branch: &TaskBranch, sha: &Sha) -> Result<(), Error> {
         self.set_ref(&branch.ref_name(), sha).await
     }
 
     /// Writes the branch with its whole history into a bundle file.
-    pub async fn write_bundle(&self, path: &Path, branch: &RunBranch) -> Result<(), Error> {
+    pub async fn write_bundle(&self, path: &Path, branch: &TaskBranch) -> Result<(), Error> {
         let call =
             self.command("write a bundle").args(["bundle", "create", "--quiet"]).arg(path).arg(branch.ref_name());
         call.timeout(HISTORY_TIMEOUT).run_checked().await?;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use globset::GlobSet;
+use ralph_core::names::TaskBranch;
 use serde::{Deserialize, Serialize};
 
 use super::bare_repo::iteration_ref_name;
@@ -17,7 +18,7 @@ use super::bundle::{self, HEADER_CAP};
 use super::findings::{self, ImportedBlobs};
 use super::raw_diff::{self, CommitChanges, GITLINK_MODE};
 use super::subprocess::{GitCommand, GitInput, GitOverflow, quoted_alternate};
-use super::{BareRepo, Error, ImportFinding, RunBranch, RunName, Sha};
+use super::{BareRepo, Error, ImportFinding, RunName, Sha};
 
 /// Returns which secret-shaped text the bytes contain, if any.
 pub type SecretScan<'a> = &'a (dyn Fn(&[u8]) -> Option<String> + Sync);
@@ -75,7 +76,7 @@ pub enum ImportRefusal {
     Broken { said: String },
     #[error("the branch no longer contains the commit the run started from")]
     NotDescended,
-    #[error("it holds what looks like a credential, or a name that poses as `.git`")]
+    #[error("it contains what looks like a credential, or a path that some file systems treat as `.git`")]
     Stopped,
 }
 
@@ -92,7 +93,7 @@ impl ImportRefusal {
 /// The rules an import is checked against.
 #[derive(Clone, Copy)]
 pub struct ImportRules<'a> {
-    pub branch: &'a RunBranch,
+    pub branch: &'a TaskBranch,
     /// Commits reachable from this one are known; all others are checked.
     pub base: &'a Sha,
     /// The run and iteration whose ref is set in the same step as the branch.

@@ -6,12 +6,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ralph_core::names::TaskBranch;
 use ralph_core::secret::Secret;
 use serde::{Deserialize, Serialize};
 
 use super::subprocess::{GitCommand, UserGitConfig};
 use super::user_repo::without_credentials;
-use super::{BareRepo, Error, RunBranch, Sha, UserRepo};
+use super::{BareRepo, Error, Sha, UserRepo};
 
 /// The destination of a push: one transport, known before git starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +99,7 @@ impl BareRepo {
     pub async fn push(
         &self,
         remote: &GitRemote,
-        branch: &RunBranch,
+        branch: &TaskBranch,
         sha: &Sha,
         auth: &GitAuth,
     ) -> Result<PushOutcome, Error> {
@@ -109,7 +110,7 @@ impl BareRepo {
     pub async fn push_replacing(
         &self,
         remote: &GitRemote,
-        branch: &RunBranch,
+        branch: &TaskBranch,
         sha: &Sha,
         last: Option<&Sha>,
         auth: &GitAuth,
@@ -160,7 +161,7 @@ impl BareRepo {
     }
 
     /// Makes the run's branch a branch of the user's repository, by a fetch there that touches nothing else.
-    pub async fn publish_into(&self, user: &UserRepo, branch: &RunBranch, sha: &Sha) -> Result<PushOutcome, Error> {
+    pub async fn publish_into(&self, user: &UserRepo, branch: &TaskBranch, sha: &Sha) -> Result<PushOutcome, Error> {
         self.publish_replacing(user, branch, sha, None).await
     }
 
@@ -168,7 +169,7 @@ impl BareRepo {
     pub async fn publish_replacing(
         &self,
         user: &UserRepo,
-        branch: &RunBranch,
+        branch: &TaskBranch,
         sha: &Sha,
         last: Option<&Sha>,
     ) -> Result<PushOutcome, Error> {

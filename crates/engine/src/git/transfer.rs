@@ -5,16 +5,17 @@ use std::path::Path;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use jiff::Timestamp;
 use ralph_core::event::{CommitIdentity, ReviewFinding, RunStart};
+use ralph_core::names::TaskBranch;
 use ralph_core::redact::Redactor;
 use ralph_core::run::RunState;
 use ralph_core::text::{head, strip_control};
 use ralph_sandbox::Sandbox;
 
 use super::import::{ImportLimits, ImportOutcome, ImportRefusal, ImportRules};
-use super::inside::{self, BundleOutcome, BundleRequest, CloneSeed, StateFiles};
+use super::in_sandbox::{self, BundleOutcome, BundleRequest, CloneSeed, StateFiles};
 use super::{
     BareRepo, CommitStamp, CommitTrailer, DiffLimits, Error, FileDiffStat, FindingKind, GitProgram, ImportFinding,
-    RunBranch, RunName, Sha,
+    RunName, Sha,
 };
 
 /// The commits imported from a sandbox.
@@ -54,19 +55,18 @@ pub(crate) async fn seed_sandbox(
     sandbox: &dyn Sandbox,
     bare: &BareRepo,
     scratch: &Path,
-    branch: &str,
+    branch: &TaskBranch,
     sha: &str,
     identity: &CommitIdentity,
     keep: StateFiles,
 ) -> Result<(), Error> {
-    let branch = RunBranch::parse(branch)?;
-    bare.set_branch(&branch, &Sha::parse(sha)?).await?;
+    bare.set_branch(branch, &Sha::parse(sha)?).await?;
     let bundle = scratch.join("seed.bundle");
     remove(&bundle);
-    bare.write_bundle(&bundle, &branch).await?;
+    bare.write_bundle(&bundle, branch).await?;
     let shallow = bare.shallow()?;
-    let seed = CloneSeed { bundle: &bundle, branch: &branch, identity, shallow: shallow.as_deref(), state: keep };
-    let seeded = inside::seed(sandbox, seed).await;
+    let seed = CloneSeed { bundle: &bundle, branch, identity, shallow: shallow.as_deref(), state: keep };
+    let seeded = in_sandbox::seed(sandbox, seed).await;
     remove(&bundle);
     seeded?;
     Ok(())
@@ -142,7 +142,7 @@ pub(crate) async fn import_from_sandbox(
 /// Returns the test command if it reads a path.
 fn command_reading<'a>(started: &'a RunStart, path: &str) -> Option<&'a str> {
     let command = started.test_command.as_str();
-    ralph_core::proof::command_reads(command, path).then(|| ralph_core::text::first_line(command, 80))
+    ralph_core::proof_files::command_reads(command, path).then(|| ralph_core::text::first_line(command, 80))
 }
 
 #[expect(clippy::too_many_arguments, reason = "source, destination and the rules of the import")]
@@ -156,12 +156,12 @@ async fn import_bundle(
     protected: &GlobSet,
     secrets: &(dyn Fn(&[u8]) -> Option<String> + Sync),
 ) -> Result<ImportOutcome, Error> {
-    let branch = RunBranch::parse(&started.branch)?;
+    let branch = &started.branch;
     let run = RunName::parse(&started.run)?;
     let limits = ImportLimits::default();
     let bundle = scratch.join("work.bundle");
     remove(&bundle);
-    let out = inside::bundle(
+    let out = in_sandbox::bundle(
         sandbox,
         BundleRequest { branch: &branch, known: base, host: &bundle, cap: limits.bundle_bytes },
     )

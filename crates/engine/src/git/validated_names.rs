@@ -69,29 +69,6 @@ impl From<&Sha> for CommitSha {
     }
 }
 
-/// A branch of a run: always `ralph/…`, so that no other branch can ever be written or pushed.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct RunBranch(String);
-
-impl RunBranch {
-    pub fn parse(name: &str) -> Result<Self, Error> {
-        let rest = name.strip_prefix("ralph/").ok_or_else(|| bad_name("branch", name))?;
-        if name.len() <= 200 && rest.split('/').all(is_segment) {
-            return Ok(Self(name.to_owned()));
-        }
-        Err(bad_name("branch", name))
-    }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    pub fn ref_name(&self) -> String {
-        format!("refs/heads/{}", self.0)
-    }
-}
-
 /// The id of a run as one part of a ref name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -127,7 +104,7 @@ macro_rules! text {
         }
     )*};
 }
-text!(Sha, RunBranch, RunName);
+text!(Sha, RunName);
 
 /// Returns the path if it is relative, inside the tree and not part of git itself.
 pub(crate) fn tree_path(path: &str) -> Result<&str, Error> {
@@ -174,28 +151,6 @@ fn bad_name(what: &'static str, text: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn branches() {
-        for (name, fine) in [
-            ("ralph/t1/fix-auth", true),
-            ("ralph/x", true),
-            ("ralph/", false),
-            ("ralph", false),
-            ("main", false),
-            ("refs/heads/ralph/x", false),
-            ("ralph/../main", false),
-            ("ralph/-x", false),
-            ("ralph/x.lock", false),
-            ("ralph//x", false),
-            ("ralph/a b", false),
-            ("ralph/a:b", false),
-            ("ralph/a@{1}", false),
-            ("ralph/x\n", false),
-        ] {
-            assert_eq!(RunBranch::parse(name).is_ok(), fine, "{name:?}");
-        }
-    }
 
     #[test]
     fn shas() {

@@ -17,12 +17,12 @@ use super::controls::ControlHandler;
 use super::egress_events::EgressEvents;
 use super::interrupts::Interrupts;
 use super::last_actions::{output_name, output_path};
-use super::model_account::ModelAccount;
+use super::model_state::ModelState;
 use super::work_sandbox::WorkSandbox;
-use crate::check;
+use crate::check_command;
 use crate::error::{Error, file_error};
 use crate::git;
-use crate::git::inside::{self, CloneStatus, CommitPaths};
+use crate::git::in_sandbox::{self, CloneStatus, CommitPaths};
 
 /// The largest file a model may patch or extend.
 const FILE_CAP: u64 = 16 << 20;
@@ -58,7 +58,7 @@ impl ActionReport {
 pub(super) struct ActionStep<'a> {
     pub(super) run: &'a mut RunContext,
     pub(super) work: &'a mut WorkSandbox,
-    pub(super) models: &'a mut ModelAccount,
+    pub(super) models: &'a mut ModelState,
     pub(super) interrupts: &'a mut Interrupts,
 }
 
@@ -103,7 +103,7 @@ impl ActionStep<'_> {
         if begun.is_some_and(|begun| begun.index == index && begun.before == before) {
             return Ok(());
         }
-        let brief = self.run.redactor.redact(&action.brief()).into_owned();
+        let brief = self.run.redactor.mask(&action.brief());
         self.run.append(Event::ActionStarted { n, index, kind: action.kind(), brief, before })
     }
 
@@ -116,12 +116,12 @@ impl ActionStep<'_> {
         took: Duration,
         complaint: String,
     ) -> Result<(), Error> {
-        let detail = self.run.redactor.redact(&done.detail).into_owned();
+        let detail = self.run.redactor.mask(&done.detail);
         let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let acted = ActionLogEntry {
             index,
             kind: action.kind(),
-            brief: self.run.redactor.redact(&action.brief()).into_owned(),
+            brief: self.run.redactor.mask(&action.brief()),
             outcome: done.outcome,
             code: done.code,
             timed_out: done.timed_out,
@@ -166,7 +166,7 @@ impl ActionStep<'_> {
                 Some(PendingAction { before: PreActionState::Tree { head, tree, index }, .. }) => {
                     // The process died during the action: repeat it from the same tree, as if for the first time.
                     let index = index.as_deref().unwrap_or(&head);
-                    inside::restore(&*sandbox, &self.run.snapshot(&head, &tree, index)?).await?;
+                    in_sandbox::restore(&*sandbox, &self.run.snapshot(&head, &tree, index)?).await?;
                 }
                 _ => {
                     let survey = self.work.tree_status(self.run.state()).await?;
@@ -176,7 +176,7 @@ impl ActionStep<'_> {
             self.work.forget_tree();
             let restarts = self.work.egress_restarts();
             let (tokens, redactor) = (self.interrupts.tokens(), self.run.redactor.clone());
-            let running = check::run(&*sandbox, command, &cwd, timeout, &redactor);
+            let running = check_command::run(&*sandbox, command, &cwd, timeout, &redactor);
             tokio::pin!(running);
             let ran = loop {
                 tokio::select! {
@@ -341,7 +341,7 @@ impl ActionStep<'_> {
         let sandbox = self.work.sandbox()?;
         let message = self.run.commit_message(n, message);
         if let Some(PendingAction { before: PreActionState::Tree { head, .. }, .. }) = &begun {
-            let made = inside::head_if_child_of(&*sandbox, head, &message).await?;
+            let made = in_sandbox::head_if_child_of(&*sandbox, head, &message).await?;
             if let Some(sha) = made {
                 self.work.forget_tree();
                 return Ok(Some(ActionReport::ok(format!("{} (made before the restart)", text::head(&sha, 10)))));
@@ -369,9 +369,14 @@ impl ActionStep<'_> {
         let started = &self.run.state().started;
         let only: Vec<&str> = paths.iter().map(String::as_str).collect();
         let paths = if only.is_empty() { CommitPaths::All } else { CommitPaths::Only(&only) };
-        let made =
-            inside::commit(&*sandbox, message, paths, &git::trailers(&started.run, n), &git::stamp(&started.identity))
-                .await;
+        let made = in_sandbox::commit(
+            &*sandbox,
+            message,
+            paths,
+            &git::trailers(&started.run, n),
+            &git::stamp(&started.identity),
+        )
+        .await;
         self.work.forget_tree();
         match made {
             Ok(sha) => Ok(Ok(sha.map(|sha| sha.to_string()))),

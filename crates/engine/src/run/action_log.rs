@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ralph_core::action::ActionKind;
 use ralph_core::event::ActionOutcome;
+use ralph_core::redact::MaskedText;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -17,14 +18,14 @@ pub(super) const ACTION_LOG_FILE: &str = "actions.jsonl";
 pub(super) struct ActionLogEntry {
     pub(super) index: u32,
     pub(super) kind: ActionKind,
-    pub(super) brief: String,
+    pub(super) brief: MaskedText,
     pub(super) outcome: ActionOutcome,
     pub(super) code: Option<i32>,
     /// The command was killed at its timeout, which its exit code does not show. Missing in older runs.
     #[serde(default)]
     pub(super) timed_out: bool,
     pub(super) duration_ms: u64,
-    pub(super) detail: String,
+    pub(super) detail: MaskedText,
     /// The error output of a failed command.
     #[serde(default)]
     pub(super) complaint: String,

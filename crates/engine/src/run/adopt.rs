@@ -8,7 +8,7 @@ use std::path::Path;
 
 use ralph_core::event::{CarriedUsage, Event, EventLogLevel, RunStart};
 use ralph_core::money::MicroUsd;
-use ralph_core::name::RunId;
+use ralph_core::names::{RunId, TaskBranch};
 use ralph_core::task;
 use ralph_sandbox::{Sandbox, SandboxLabel};
 use serde::Deserialize;
@@ -18,7 +18,7 @@ use super::interrupts::StopSignals;
 use super::runner::Runner;
 use super::work_sandbox::KeepSandbox;
 use crate::error::{Error, file_error};
-use crate::git::{self, BareRepo, Sha, UserRepo, inside};
+use crate::git::{self, BareRepo, Sha, UserRepo, in_sandbox};
 use crate::host::HostContext;
 use crate::sandboxes;
 use crate::store::{EventObserver, write_atomic};
@@ -38,7 +38,7 @@ pub struct SandboxOrigin {
     pub task_path: String,
     pub base: String,
     pub base_branch: String,
-    pub branch: String,
+    pub branch: TaskBranch,
     pub backend: String,
 }
 
@@ -59,7 +59,7 @@ pub async fn sandbox_origin(host: &HostContext, backend: &str, sandbox: &str) ->
         task_path: label("ralph.task")?,
         base: label("ralph.base")?,
         base_branch: label("ralph.base-branch")?,
-        branch: label("ralph.branch")?,
+        branch: TaskBranch::parse(&label("ralph.branch")?).map_err(|error| Error::Refused(error.to_string()))?,
         backend: backend.to_owned(),
     })
 }
@@ -83,7 +83,7 @@ pub async fn adopt(
     check_priced(&spec)?;
     let backend = host.backend(&origin.backend)?;
     let place = sandboxes::open(host, &*backend, sandbox, None).await?.sandbox;
-    inside::remove_stale_locks(&*place).await?;
+    in_sandbox::remove_stale_locks(&*place).await?;
     fs::create_dir_all(folder.path()).map_err(file_error("make the run folder", folder.path()))?;
     let repo = UserRepo::find(&host.git, Path::new(&origin.repo)).await?;
     let base = Sha::parse(&origin.base)?;
@@ -106,7 +106,7 @@ pub async fn adopt(
         baseline: false,
         ..super::begin::started_event(&spec, &bare, places).await?
     };
-    bare.set_branch(&git::RunBranch::parse(&origin.branch)?, &base).await?;
+    bare.set_branch(&origin.branch, &base).await?;
     let n = started.carried.iterations;
     let redactor = host.redactor();
     let taken = git::import_from_sandbox(&*place, &bare, folder.path(), &started, n, &base, None, &redactor).await?;

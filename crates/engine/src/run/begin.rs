@@ -13,7 +13,7 @@ use ralph_core::event::{
 };
 use ralph_core::gutter::LadderRung;
 use ralph_core::hash::sha256;
-use ralph_core::name::{RunId, TaskBranch};
+use ralph_core::names::{RunId, TaskBranch};
 use ralph_core::policy::Policy;
 use ralph_core::task::Task;
 
@@ -156,7 +156,7 @@ async fn prepare_repository(
     }
     let start = bare.commit_task_file(&start, &spec.task_path, spec.source.as_bytes(), &stamp, &trailers).await?;
     let branch = free_branch(host, repo, &spec.task).await?;
-    bare.set_branch(&git::RunBranch::parse(branch.as_str())?, &start).await?;
+    bare.set_branch(&branch, &start).await?;
     write_atomic(&folder.task_path(), spec.source.as_bytes())?;
     let base_branch = base.branch.clone().unwrap_or_else(|| "HEAD".to_owned());
     let places = RunRefs {
@@ -165,7 +165,7 @@ async fn prepare_repository(
         base: &base.sha,
         base_branch: &base_branch,
         start: &start,
-        branch: branch.as_str(),
+        branch: &branch,
     };
     started_event(spec, &bare, places).await
 }
@@ -178,7 +178,7 @@ pub(super) struct RunRefs<'a> {
     pub(super) base: &'a git::Sha,
     pub(super) base_branch: &'a str,
     pub(super) start: &'a git::Sha,
-    pub(super) branch: &'a str,
+    pub(super) branch: &'a TaskBranch,
 }
 
 /// Builds the first event of a run.
@@ -198,7 +198,7 @@ pub(super) async fn started_event(spec: &RunSpec, bare: &BareRepo, places: RunRe
         base_branch: places.base_branch.to_owned(),
         base_commit: places.base.into(),
         start_commit: places.start.into(),
-        branch: places.branch.to_owned(),
+        branch: places.branch.clone(),
         engine: if spec.agent.is_some() { "agent" } else { "actions" }.to_owned(),
         agent: spec.agent.clone(),
         backend: spec.backend.clone(),
@@ -242,7 +242,12 @@ async fn free_branch(host: &HostContext, repo: &UserRepo, task: &Task) -> Result
     let wanted = TaskBranch::parse(&task.branch()).map_err(|error| Error::Refused(error.to_string()))?;
     let mut taken = repo.odb().branches().await?;
     taken.extend(
-        host.home.list_runs()?.runs.into_iter().filter_map(|found| found.listing.ok()).map(|listing| listing.branch),
+        host.home
+            .list_runs()?
+            .runs
+            .into_iter()
+            .filter_map(|found| found.listing.ok())
+            .map(|listing| listing.branch.into()),
     );
     for version in 1..10_000 {
         let branch = if version == 1 { wanted.clone() } else { wanted.with_version(version) };

@@ -10,7 +10,7 @@ use ralph_core::task;
 use super::context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
-use crate::git::inside::{self, CloneStatus};
+use crate::git::in_sandbox::{self, CloneStatus};
 use crate::git::{self, Sha};
 
 /// Commits on the run's branch that ralph makes or takes over.
@@ -52,7 +52,7 @@ impl BranchUpdate<'_> {
         let message = self.run.commit_message(n, &title);
         let stamp = git::stamp(&self.run.state().started.identity);
         let tree = if new.is_empty() { None } else { Some(survey.tree.as_str()) };
-        inside::commit_verified(&*sandbox, tree, (&path, wanted.as_bytes()), &message, &stamp).await?;
+        in_sandbox::commit_verified(&*sandbox, tree, (&path, wanted.as_bytes()), &message, &stamp).await?;
         self.work.forget_tree();
         Ok(())
     }
@@ -86,7 +86,7 @@ impl BranchUpdate<'_> {
         if !imported.protected.is_empty() {
             // Undo the import: the branch and this iteration's ref go back to the commit imported before.
             let before = Sha::from(known.as_ref().unwrap_or(&start));
-            self.run.bare.set_branch(&git::RunBranch::parse(&started.branch)?, &before).await?;
+            self.run.bare.set_branch(&started.branch, &before).await?;
             self.run.bare.set_iteration_ref(&git::RunName::parse(&started.run)?, n, &before).await?;
             let paths = imported.protected.join(", ");
             return Err(Error::CloneUnusable {

@@ -11,7 +11,7 @@ use ralph_core::text;
 use super::context::RunContext;
 use super::finish::FinishStep;
 use super::interrupts::Interrupts;
-use super::model_account::ModelAccount;
+use super::model_state::ModelState;
 use super::proposals::check_profile;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
@@ -22,7 +22,7 @@ use crate::model::{self, ModelErrorClass};
 pub(super) struct FailedCall<'a> {
     pub(super) run: &'a mut RunContext,
     pub(super) work: &'a mut WorkSandbox,
-    pub(super) models: &'a mut ModelAccount,
+    pub(super) models: &'a mut ModelState,
     pub(super) interrupts: &'a mut Interrupts,
 }
 
@@ -102,7 +102,8 @@ impl FailedCall<'_> {
         let line = format!("iteration {n}: provider trouble, {}", text::strip_control(&text).replace('\n', " "));
         self.work.note_activity(&self.run.files, &line).await?;
         let (rung, profile, cause) = (LadderRung::Fallback, fallback.name.clone(), MitigationCause::Provider);
-        self.run.append(Event::MitigationApplied { n, rung, profile, why: text, cause })
+        let why = self.run.redactor.mask(&text);
+        self.run.append(Event::MitigationApplied { n, rung, profile, why, cause })
     }
 }
 

@@ -12,7 +12,7 @@ use super::call_files::{CallFiles, ReservedCall, SavedAnswer, recorded_reply, re
 use super::context::RunContext;
 use super::conversation;
 use super::diagnose::{diagnosis_number, parse_diagnosis, saturating_u32};
-use super::model_account::ModelAccount;
+use super::model_state::ModelState;
 use crate::audit::EngineCallResult;
 use crate::error::Error;
 use crate::model::CallKey;
@@ -30,7 +30,7 @@ pub(super) struct CallRecord<'a> {
 
 impl CallRecord<'_> {
     /// Takes an answer up as the reply of its iteration, and records it.
-    pub(super) fn answer(self, models: &mut ModelAccount, kept: SavedAnswer) -> Result<(), Error> {
+    pub(super) fn answer(self, models: &mut ModelState, kept: SavedAnswer) -> Result<(), Error> {
         let answers = self.run.state().open.as_ref().map_or(0, |open| open.invalid.len());
         let key = CallKey::new(self.n, u32::try_from(answers).unwrap_or(u32::MAX));
         conversation::record(&self.run.folder, &recorded_reply(key, &kept))?;
@@ -41,16 +41,15 @@ impl CallRecord<'_> {
                     EventLogLevel::Warn,
                     format!("the model's answer held the secret `{name}`, so it was not followed"),
                 )?;
-                ModelCallOutcome::Invalid { error: format!("it holds the credential {name}, which no answer may hold") }
+                let why = format!("it holds the credential {name}, which no answer may hold");
+                ModelCallOutcome::Invalid { error: self.run.redactor.mask(&why) }
             }
             Ok(parsed) => {
                 let count = u32::try_from(parsed.reply.actions.len()).unwrap_or(u32::MAX);
                 models.reply = Some((self.n, parsed.reply));
                 ModelCallOutcome::Actions { count, response: sha256(kept.text.as_bytes()) }
             }
-            Err(invalid) => {
-                ModelCallOutcome::Invalid { error: self.run.redactor.redact(&invalid.message).into_owned() }
-            }
+            Err(invalid) => ModelCallOutcome::Invalid { error: self.run.redactor.mask(&invalid.message) },
         };
         self.called(kept, answer)
     }
@@ -68,9 +67,7 @@ impl CallRecord<'_> {
                 ),
                 response: sha256(kept.text.as_bytes()),
             },
-            Err(invalid) => {
-                ModelCallOutcome::Invalid { error: self.run.redactor.redact(&invalid.message).into_owned() }
-            }
+            Err(invalid) => ModelCallOutcome::Invalid { error: self.run.redactor.mask(&invalid.message) },
         };
         self.called(kept, answer)
     }

@@ -16,7 +16,7 @@ use super::context::RunContext;
 use super::controls::ControlHandler;
 use super::egress_events::record_failed_attempt;
 use super::interrupts::{Interrupts, StopSignals, StopTokens};
-use super::model_account::ModelAccount;
+use super::model_state::ModelState;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::model::{self, CallKey, LanguageModel, ModelRequest};
@@ -36,7 +36,7 @@ pub(super) enum SentCall {
 pub(super) struct CallSender<'a> {
     pub(super) run: &'a mut RunContext,
     pub(super) work: &'a mut WorkSandbox,
-    pub(super) models: &'a mut ModelAccount,
+    pub(super) models: &'a mut ModelState,
     pub(super) interrupts: &'a mut Interrupts,
 }
 

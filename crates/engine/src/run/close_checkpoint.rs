@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::action_log::ACTION_LOG_FILE;
 use super::session_record::SESSION_FILE;
-use crate::check::CommandResult;
+use crate::check_command::CommandResult;
 use crate::error::{Error, file_error};
-use crate::git::inside::CloneStatus;
+use crate::git::in_sandbox::CloneStatus;
 use crate::store::{RunFolder, write_atomic};
 
 /// `iterations/<n>/closing.json`.

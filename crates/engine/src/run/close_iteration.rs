@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ralph_core::decide::{self, ClaimedBoxes};
 use ralph_core::event::{CheckStage, Event, EventLogLevel};
+use ralph_core::next_step::{self, ClaimedBoxes};
 use ralph_core::run::{FinalAction, OpenIteration};
 use ralph_core::text;
 
@@ -14,20 +14,20 @@ use super::close_checkpoint::{CloneRevision, CloseCheckpoint, SavedCheck, TEST_O
 use super::context::RunContext;
 use super::interrupts::Interrupts;
 use super::iteration_report::{IterationReport, outcome, quoted_list, sample, summary};
-use super::model_account::ModelAccount;
+use super::model_state::ModelState;
 use super::protected_files::ProtectionCheck;
 use super::work_sandbox::WorkSandbox;
-use crate::check::{self, CommandResult};
+use crate::check_command::{self, CommandResult};
 use crate::error::Error;
 use crate::git::Sha;
-use crate::git::inside::{self, CloneStatus};
+use crate::git::in_sandbox::{self, CloneStatus};
 
 /// Closes an iteration.
 #[derive(Debug)]
 pub(super) struct CloseStep<'a> {
     pub(super) run: &'a mut RunContext,
     pub(super) work: &'a mut WorkSandbox,
-    pub(super) models: &'a mut ModelAccount,
+    pub(super) models: &'a mut ModelState,
     pub(super) interrupts: &'a Interrupts,
 }
 
@@ -56,7 +56,7 @@ impl CloseStep<'_> {
         };
         let open = self.run.state().open.clone().unwrap_or(open);
         let before = self.run.state().verified.clone();
-        let verified = decide::verified_after(&self.run.state().started, &before, &claimed, &open);
+        let verified = next_step::verified_after(&self.run.state().started, &before, &claimed, &open);
         let newly: Vec<&String> = verified.difference(&before).collect();
         let newly_verified = u32::try_from(newly.len()).unwrap_or(u32::MAX);
         BranchUpdate { run: self.run, work: self.work }.tick_boxes(n, survey, &verified, &before).await?;
@@ -70,9 +70,8 @@ impl CloseStep<'_> {
         let acted = read_action_log(&self.run.folder, n)?;
         let sample = sample(n, survey, &acted, &open, &outputs, newly_verified);
         let outcome = outcome(&open, &sample, &closing, changed);
-        let said =
-            reply.as_ref().map(|reply| self.run.redactor.redact(&text::strip_control(&reply.summary)).into_owned());
-        let summary = summary(said.as_deref(), &open);
+        let said = reply.as_ref().map(|reply| self.run.redactor.mask(&text::strip_control(&reply.summary)));
+        let summary = self.run.redactor.mask(&summary(said.as_deref(), &open));
         self.warn_unknown_claims(&unknown)?;
         let report = IterationReport {
             n,
@@ -117,7 +116,7 @@ impl CloseStep<'_> {
         let success = matches!(open.wish, Some(FinalAction::StopSuccess { .. }));
         let mut claimed = match reply {
             // If an action failed, the rest of the list was not carried out, but its claims can still be checked.
-            Some(reply) => decide::resolve_claims(
+            Some(reply) => next_step::resolve_claims(
                 &self.run.state().started,
                 &reply.claims.checkboxes_checked,
                 &reply.claims.milestones_completed,
@@ -153,7 +152,7 @@ impl CloseStep<'_> {
         changed: bool,
     ) -> Result<Option<BTreeMap<String, CommandResult>>, Error> {
         let state = self.run.state();
-        let due = decide::checks_due(&state.started, &state.verified, claimed, changed);
+        let due = next_step::checks_due(&state.started, &state.verified, claimed, changed);
         let timeout = Duration::from_secs(state.started.check_timeout_s);
         let recorded: BTreeSet<String> =
             state.open.as_ref().map(|open| open.checks.keys().cloned().collect()).unwrap_or_default();
@@ -171,16 +170,17 @@ impl CloseStep<'_> {
                     let look = self.work.tree_status(self.run.state()).await?;
                     let hit = ProtectionCheck { run: self.run, work: self.work }.changed_protected_paths(&look).await?;
                     if CloneRevision::of(&look) != place || !hit.is_empty() {
-                        inside::restore(&*sandbox, &self.run.snapshot(&place.head, &place.tree, &place.index)?).await?;
+                        in_sandbox::restore(&*sandbox, &self.run.snapshot(&place.head, &place.tree, &place.index)?)
+                            .await?;
                         let start = Sha::from(&self.run.state().started.start_commit);
                         let hit: Vec<&str> = hit.iter().map(String::as_str).collect();
-                        inside::revert_paths(&*sandbox, &start, &hit).await?;
+                        in_sandbox::revert_paths(&*sandbox, &start, &hit).await?;
                     }
                     self.work.forget_tree();
                     let restarts = self.work.egress_restarts();
                     let tokens = self.interrupts.tokens();
                     let ran = tokio::select! {
-                        ran = check::run(&*sandbox, &due.command, ".", timeout, &self.run.redactor) => ran?,
+                        ran = check_command::run(&*sandbox, &due.command, ".", timeout, &self.run.redactor) => ran?,
                         () = tokens.aborted() => return Ok(None),
                     };
                     // As with a command of the model: run it once more if the egress proxy restarted meanwhile.

@@ -11,7 +11,7 @@ use ralph_core::{task, text};
 use super::ralph_files::RalphFiles;
 use crate::audit::AuditLog;
 use crate::error::Error;
-use crate::git::inside::CloneSnapshot;
+use crate::git::in_sandbox::CloneSnapshot;
 use crate::git::{self, BareRepo, Sha};
 use crate::host::HostContext;
 use crate::store::{EventLog, RunFolder};
@@ -43,14 +43,14 @@ impl RunContext {
     }
 
     pub(super) fn log(&mut self, level: EventLogLevel, text: impl Into<String>) -> Result<(), Error> {
-        let text = self.redactor.redact(&text::strip_control(&text.into())).into_owned();
+        let text = self.redactor.mask(&text::strip_control(&text.into()));
         self.append(Event::Log { level, text })
     }
 
     /// Logs a line about the open iteration, unless it was logged before, possibly by an earlier process.
     pub(super) fn log_once(&mut self, level: EventLogLevel, text: impl Into<String>) -> Result<(), Error> {
-        let text = self.redactor.redact(&text::strip_control(&text.into())).into_owned();
-        let logged = self.state().open.as_ref().is_some_and(|open| open.told.contains(&text));
+        let text = self.redactor.mask(&text::strip_control(&text.into()));
+        let logged = self.state().open.as_ref().is_some_and(|open| open.told.contains(text.as_str()));
         if logged { Ok(()) } else { self.append(Event::Log { level, text }) }
     }
 

@@ -12,7 +12,7 @@ use super::context::{RunContext, error_chain};
 use super::diagnose::RunDiagnosis;
 use super::finish::FinishStep;
 use super::interrupts::{Interrupts, StopSignals};
-use super::model_account::ModelAccount;
+use super::model_state::ModelState;
 use super::proposals::{ProposalStep, check_profile};
 use super::runner::Runner;
 use super::work_sandbox::{KeepSandbox, WorkSandbox};
@@ -85,7 +85,7 @@ fn mask_control(control: &Control, redactor: &Redactor) -> Control {
 pub(super) struct ControlHandler<'a> {
     pub(super) run: &'a mut RunContext,
     pub(super) work: &'a mut WorkSandbox,
-    pub(super) models: &'a mut ModelAccount,
+    pub(super) models: &'a mut ModelState,
     pub(super) interrupts: &'a mut Interrupts,
 }
 
@@ -210,7 +210,8 @@ impl ControlHandler<'_> {
             Control::Guardrail { text } => {
                 let sandbox = self.work.sandbox()?;
                 let after = self.run.state().last.as_ref().map_or(0, |last| last.n);
-                let sign = templates::guardrail_sign("from a person", "always", text.trim(), after, "told by a person");
+                let sign =
+                    templates::guardrail_sign("from a person", "always", text.trim(), after, "added by the user");
                 self.run.files.append(&*sandbox, "guardrails.md", &sign).await?;
             }
             Control::SetProfile { name } => {

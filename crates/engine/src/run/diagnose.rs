@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use ralph_core::decide::{self, RunStep};
 use ralph_core::diagnosis::{self, Diagnosis, DiagnosisFacts, DiagnosisStep, PastIteration, Proposal};
 use ralph_core::event::{Event, EventLogLevel, PinnedProfile};
 use ralph_core::hash::short_sha256;
-use ralph_core::redact::Redactor;
+use ralph_core::next_step::{self, RunStep};
+use ralph_core::redact::{MaskedText, Redactor};
 use ralph_core::run::RunState;
 use ralph_core::task::ApplyMode;
 use ralph_core::{prompt, text};
@@ -21,7 +21,7 @@ use super::context::{RunContext, error_chain};
 use super::egress_events::EgressEvents;
 use super::excerpts::last_test_output;
 use super::interrupts::Interrupts;
-use super::model_account::{ModelAccount, RejectedCall};
+use super::model_state::{ModelState, RejectedCall};
 use super::proposals::read_proposals;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
@@ -39,7 +39,7 @@ const MAX_PAST_ITERATIONS: usize = 6;
 pub(super) struct RunDiagnosis<'a> {
     pub(super) run: &'a mut RunContext,
     pub(super) work: &'a mut WorkSandbox,
-    pub(super) models: &'a mut ModelAccount,
+    pub(super) models: &'a mut ModelState,
     pub(super) interrupts: &'a mut Interrupts,
 }
 
@@ -66,7 +66,7 @@ impl RunDiagnosis<'_> {
         // Every step makes a call or ends the diagnosis, and the number of calls is limited.
         while self.run.state().diagnoses.under.is_some() {
             let before = self.run.state().last_seq;
-            match decide::diagnosis_step(self.run.state()) {
+            match next_step::diagnosis_step(self.run.state()) {
                 Some(RunStep::Diagnose { n, doing }) => self.diagnose(n, doing).await?,
                 _ => return Ok(()),
             }
@@ -119,10 +119,7 @@ impl RunDiagnosis<'_> {
             // The user ended the call, not the provider: it is repeated when the run goes on.
             SentCall::Failed(failure) if failure.class == ModelErrorClass::Stopped => Ok(()),
             SentCall::Failed(_) if self.interrupts.is_action_aborted() => Ok(()),
-            SentCall::Failed(failure) => {
-                let why = self.run.redactor.redact(&failure.error.to_string()).into_owned();
-                self.write_failed_diagnosis(n, profile, &why).await
-            }
+            SentCall::Failed(failure) => self.write_failed_diagnosis(n, profile, &failure.error.to_string()).await,
         }
     }
 
@@ -180,7 +177,8 @@ impl RunDiagnosis<'_> {
     }
 
     async fn write_failed_diagnosis(&mut self, n: u32, profile: &PinnedProfile, why: &str) -> Result<(), Error> {
-        let why = text::first_line(&self.run.redactor.redact(&text::strip_control(why)), 400).to_owned();
+        // Mask before cutting, or half a secret could be left.
+        let why = self.run.redactor.mask(&text::strip_control(why)).first_line(400);
         let number = diagnosis_number(self.run.state());
         self.work
             .append_once(&self.run.files, "diagnostics.md", &diagnosis::failure_report(number, n, &profile.name, &why))
@@ -276,7 +274,7 @@ impl RunDiagnosis<'_> {
     /// Returns the summaries and diffs of the last iterations.
     fn past_iterations(&self) -> Result<Vec<PastIteration>, Error> {
         let lines = read_events(&self.run.folder.events_path(), &self.run.folder.id())?;
-        let ended: Vec<(u32, String)> = lines
+        let ended: Vec<(u32, MaskedText)> = lines
             .into_iter()
             .filter_map(|line| match line.event {
                 Event::IterationFinished { n, summary, .. } => Some((n, summary)),
@@ -290,7 +288,7 @@ impl RunDiagnosis<'_> {
                 let path = self.run.folder.iteration(*n).join("git_diff.patch");
                 let diff = self.run.folder.read(&path)?.unwrap_or_default();
                 let diff = String::from_utf8_lossy(&diff).into_owned();
-                Ok(PastIteration { n: *n, summary: summary.clone(), diff })
+                Ok(PastIteration { n: *n, summary: summary.to_string(), diff })
             })
             .collect()
     }

@@ -66,10 +66,7 @@ impl EgressEvents<'_> {
         }
         let missing = self.run.audit_log.calls().skip_missing(self.run.state().through);
         if missing > 0 {
-            self.run.log(
-                EventLogLevel::Warn,
-                format!("{missing} calls that were told of are missing from `calls.jsonl`"),
-            )?;
+            self.run.log(EventLogLevel::Warn, format!("{missing} reported calls are missing from `calls.jsonl`"))?;
         }
         let state = self.run.state();
         let open = state.open.as_ref();

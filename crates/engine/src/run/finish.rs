@@ -6,7 +6,7 @@ use super::close_iteration::CloseStep;
 use super::context::RunContext;
 use super::egress_events::EgressEvents;
 use super::interrupts::Interrupts;
-use super::model_account::ModelAccount;
+use super::model_state::ModelState;
 use super::publish::PublishStep;
 use super::sandbox_setup::discard_proof_sandboxes;
 use super::unsettled_calls::UnsettledCalls;
@@ -19,7 +19,7 @@ use crate::sandboxes;
 pub(super) struct FinishStep<'a> {
     pub(super) run: &'a mut RunContext,
     pub(super) work: &'a mut WorkSandbox,
-    pub(super) models: &'a mut ModelAccount,
+    pub(super) models: &'a mut ModelState,
     pub(super) interrupts: &'a mut Interrupts,
 }
 

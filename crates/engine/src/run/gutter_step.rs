@@ -55,6 +55,7 @@ impl GutterStep<'_> {
                 &format!("iteration {n}: gutter, {} with profile {profile}: {why}", rung.as_str()),
             )
             .await?;
+        let why = self.run.redactor.mask(&why);
         self.run.append(Event::MitigationApplied { n, rung, profile, why, cause: MitigationCause::Gutter })
     }
 

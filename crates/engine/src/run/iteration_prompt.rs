@@ -14,10 +14,10 @@ use super::call_files::SavedAnswer;
 use super::context::RunContext;
 use super::excerpts::PromptExcerpts;
 use super::last_actions::PastActions;
-use super::refusals::refusals_text;
+use super::prompt_refusals::refusals_text;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
-use crate::git::inside::CloneStatus;
+use crate::git::in_sandbox::CloneStatus;
 use crate::model::{ConversationRole, ConversationTurn, LostCallPolicy, ModelRequest};
 
 /// The schema of a reply as a prompt shows it.
@@ -95,7 +95,7 @@ impl PromptBuilder<'_> {
             .map(|pinned| PromptCheckbox { id: &pinned.id, verified: state.verified.contains(&pinned.id) })
             .collect();
         let scores: Vec<f64> = state.scores.iter().rev().take(5).rev().copied().collect();
-        let parts = state.started.pinned_parts.iter().map(ralph_core::proof::PinnedSection::description);
+        let parts = state.started.pinned_parts.iter().map(ralph_core::proof_files::PinnedSection::description);
         let whole = state.started.protected_paths.iter().chain(&state.started.proof_files).cloned();
         let protected: Vec<String> = whole.chain(parts).collect();
         let because = state.open.as_ref().and_then(|open| open.because.clone());

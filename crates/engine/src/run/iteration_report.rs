@@ -14,9 +14,9 @@ use super::action_log::{ACTION_LOG_FILE, ActionLogEntry};
 use super::close_checkpoint::{CheckedTree, CloseCheckpoint};
 use super::context::RunContext;
 use super::work_sandbox::WorkSandbox;
-use crate::check::CommandResult;
+use crate::check_command::CommandResult;
 use crate::error::Error;
-use crate::git::inside::{self, CloneStatus};
+use crate::git::in_sandbox::{self, CloneStatus};
 
 /// How much of a diff is kept as an artefact.
 const DIFF_CAP: usize = 4 << 20;
@@ -52,7 +52,7 @@ impl IterationReport<'_> {
         let diff = if survey.tree == open.tree {
             String::new()
         } else {
-            inside::diff(&*sandbox, &open.tree, &survey.tree, DIFF_CAP).await?
+            in_sandbox::diff(&*sandbox, &open.tree, &survey.tree, DIFF_CAP).await?
         };
         let diff = run.redactor.redact_and_report("the diff of an iteration", &diff).into_owned();
         run.files.write_artefact(&*sandbox, n, "git_diff.patch", diff.as_bytes()).await?;

@@ -134,18 +134,20 @@ fn read_ends(path: &Path, size: u64, room: usize) -> io::Result<ActionOutputEnds
 mod tests {
     use std::fs;
 
+    use ralph_core::redact::Redactor;
+
     use super::*;
 
     fn acted(index: u32, kind: &str, outcome: ActionOutcome, code: Option<i32>, detail: &str) -> String {
         let acted = ActionLogEntry {
             index,
             kind: kind.to_owned().into(),
-            brief: format!("{kind} {index}"),
+            brief: Redactor::new([]).mask(&format!("{kind} {index}")),
             outcome,
             code,
             timed_out: false,
             duration_ms: 1,
-            detail: detail.to_owned(),
+            detail: Redactor::new([]).mask(detail),
             complaint: String::new(),
         };
         serde_json::to_string(&acted).unwrap() + "\n"

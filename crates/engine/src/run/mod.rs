@@ -1,4 +1,4 @@
-//! Drives one run: asks [`ralph_core::decide::next`] for the next step, carries it out, and records it as events.
+//! Drives one run: asks [`ralph_core::next_step::decide`] for the next step, carries it out, and records it as events.
 //!
 //! [`Runner`] owns the parts of a run and dispatches. Each step is a struct that borrows only the parts it may touch.
 
@@ -27,15 +27,15 @@ mod interrupts;
 mod iteration_prompt;
 mod iteration_report;
 mod last_actions;
-mod model_account;
 mod model_call;
+mod model_state;
+mod prompt_refusals;
 mod proof_files;
 mod proposals;
 mod protected_files;
 mod prove;
 mod publish;
 mod ralph_files;
-mod refusals;
 mod resume;
 mod rewind;
 mod runner;

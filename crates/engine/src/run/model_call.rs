@@ -12,7 +12,7 @@ use super::context::RunContext;
 use super::finish::FinishStep;
 use super::interrupts::Interrupts;
 use super::iteration_prompt::PromptBuilder;
-use super::model_account::{ModelAccount, RejectedCall};
+use super::model_state::{ModelState, RejectedCall};
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::model::{self, CallKey, ModelErrorClass, ModelRequest};
@@ -25,7 +25,7 @@ const MAX_LOST_CALLS: usize = 3;
 pub(super) struct ModelCallStep<'a> {
     pub(super) run: &'a mut RunContext,
     pub(super) work: &'a mut WorkSandbox,
-    pub(super) models: &'a mut ModelAccount,
+    pub(super) models: &'a mut ModelState,
     pub(super) interrupts: &'a mut Interrupts,
 }
 

@@ -1,7 +1,7 @@
 //! Finds the files that decide whether a task is proved, besides its command lines, in the run's start commit.
 
 use ralph_core::event::PinnedBox;
-use ralph_core::proof::{self, ProofFiles, StartCommitFiles};
+use ralph_core::proof_files::{self, ProofFiles, StartCommitFiles};
 use ralph_core::task::Task;
 
 use crate::error::Error;
@@ -24,7 +24,8 @@ pub(super) async fn find_proof_files(bare: &BareRepo, start: &Sha, task: &Task) 
     base.files.extend(bare.odb().files_at(start).await?.into_iter().map(|entry| entry.path));
     let mut found = ProofFiles::default();
     for _ in 0..MAX_SCRIPT_DEPTH {
-        found = proof::find_proof_files(gates.iter().copied(), proofs.iter().copied(), &base, &front.protected_paths);
+        found =
+            proof_files::find_proof_files(gates.iter().copied(), proofs.iter().copied(), &base, &front.protected_paths);
         if found.unread.is_empty() {
             break;
         }

@@ -12,7 +12,7 @@ use super::close_checkpoint::{CheckedTree, CloseCheckpoint};
 use super::context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
-use crate::git::inside::{self, CloneStatus};
+use crate::git::in_sandbox::{self, CloneStatus};
 use crate::git::{self, Sha};
 
 /// Protected files are read up to this size; for a larger one git's own comparison decides.
@@ -69,7 +69,7 @@ impl ProtectionCheck<'_> {
             self.run.files.restore_file(&*sandbox, name).await?;
         }
         if rewritten {
-            inside::remove_non_file(&*sandbox, &path).await?;
+            in_sandbox::remove_non_file(&*sandbox, &path).await?;
             sandbox.write(Path::new(&path), wanted.as_bytes(), None).await?;
             self.work.forget_tree();
         }
@@ -100,7 +100,7 @@ impl ProtectionCheck<'_> {
                 format!("the clone was taken off `{branch}`; it was put back on it"),
             );
             closing.save(&self.run.folder, n)?;
-            inside::attach_to_branch(&*self.work.sandbox()?, &branch).await?;
+            in_sandbox::attach_to_branch(&*self.work.sandbox()?, &branch).await?;
         }
         let hit = self.changed_protected_paths(&look).await?;
         for path in &hit {
@@ -115,12 +115,12 @@ impl ProtectionCheck<'_> {
         // The saved paths may be masked: the real ones are known only here.
         let paths: BTreeSet<&str> = closing.protected.iter().chain(&hit).map(String::as_str).collect();
         let paths: Vec<&str> = paths.into_iter().collect();
-        inside::discard_status_index(&*sandbox).await?;
-        inside::revert_paths(&*sandbox, &start, &paths).await?;
+        in_sandbox::discard_status_index(&*sandbox).await?;
+        in_sandbox::revert_paths(&*sandbox, &start, &paths).await?;
         // If the change was committed, another commit reverts it; otherwise there is nothing to commit.
         let message = self.run.commit_message(n, "put back protected paths");
         let stamp = git::stamp(&self.run.state().started.identity);
-        inside::commit_reverted(&*sandbox, &start, &paths, &message, &stamp).await?;
+        in_sandbox::commit_reverted(&*sandbox, &start, &paths, &message, &stamp).await?;
         self.work.forget_tree();
         self.work.tree_status_since(self.run.state(), from).await
     }

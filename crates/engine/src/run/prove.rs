@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ralph_core::decide::{self, DueCheck};
 use ralph_core::event::{CheckStage, Event, EventLogLevel};
+use ralph_core::next_step::{self, DueCheck};
 use ralph_core::receipt::{Receipt, ReceiptBody, ReceiptCheck};
 use ralph_core::run::{RunCheckResult, RunState};
 use ralph_core::text;
@@ -14,7 +14,7 @@ use super::context::RunContext;
 use super::interrupts::Interrupts;
 use super::sandbox_setup::{SandboxRole, fresh_sandbox};
 use super::work_sandbox::WorkSandbox;
-use crate::check;
+use crate::check_command;
 use crate::error::Error;
 use crate::receipt::SigningKey;
 use crate::sandboxes;
@@ -34,7 +34,7 @@ impl ProofStep<'_> {
         // Hosts that the user has allowed or denied meanwhile count for the proof too.
         started.policy = self.run.state().policy().clone();
         let Some(sha) = self.run.state().pushed.clone() else { return Ok(()) };
-        let due: Vec<(usize, DueCheck)> = decide::proof_due(&started)
+        let due: Vec<(usize, DueCheck)> = next_step::proof_due(&started)
             .into_iter()
             .enumerate()
             .filter(|(_, due)| !self.run.state().proof.get(&due.command).is_some_and(RunCheckResult::passed))
@@ -59,7 +59,7 @@ impl ProofStep<'_> {
                 .await?;
                 let tokens = self.interrupts.tokens();
                 let ran = tokio::select! {
-                    ran = check::run(&*sandbox, &due.command, ".", timeout, &self.run.redactor) => Some(ran),
+                    ran = check_command::run(&*sandbox, &due.command, ".", timeout, &self.run.redactor) => Some(ran),
                     () = tokens.aborted() => None,
                 };
                 // The sandbox is new, so every restart of its egress proxy happened during this check.
@@ -194,5 +194,5 @@ pub(super) fn proof_checks(state: &RunState) -> Vec<ReceiptCheck> {
             output_sha256: checked.output.clone(),
         })
     };
-    decide::proof_due(&state.started).into_iter().filter_map(line).collect()
+    next_step::proof_due(&state.started).into_iter().filter_map(line).collect()
 }

@@ -2,8 +2,8 @@
 
 use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::{Event, EventLogLevel, RunVerdict};
-use ralph_core::pr::{self, PublishReason, PullRequest, PullRequestValues};
-use ralph_core::proof;
+use ralph_core::proof_files;
+use ralph_core::pull_request::{self, PublishReason, PullRequest, PullRequestValues};
 
 use super::context::RunContext;
 use super::prove::{proof_checks, sign_receipt};
@@ -103,10 +103,10 @@ impl PublishStep<'_> {
                 .take(MAX_LISTED_FILES)
                 .map(|file| (file.path, file.added, file.removed))
                 .collect();
-            out.extend([format!("\n## Changes\n\n{}", pr::changed_files_list(&files))]);
+            out.extend([format!("\n## Changes\n\n{}", pull_request::changed_files_list(&files))]);
         }
         if !state.findings.is_empty() {
-            out.extend([format!("\n## Look at these\n\n{}", pr::findings_list(&state.findings))]);
+            out.extend([format!("\n## Look at these\n\n{}", pull_request::findings_list(&state.findings))]);
         }
         if let Some(bytes) = self.run.folder.read(&self.run.folder.receipt_path())?
             && let Ok(receipt) = crate::receipt::read(&String::from_utf8_lossy(&bytes))
@@ -131,12 +131,12 @@ impl PublishStep<'_> {
             });
             format!("Not finished: the final proof has not run yet. Verified so far:\n\n{}", boxes.collect::<String>())
         } else {
-            let shared = started.boxes.iter().filter(|pinned| !proof::has_own_proof(started, pinned));
+            let shared = started.boxes.iter().filter(|pinned| !proof_files::has_own_proof(started, pinned));
             let shared: Vec<&str> = shared.map(|pinned| pinned.id.as_str()).collect();
             format!(
                 "Re-run by ralph on the pushed commit, each line in a fresh sandbox; nothing here is the model's word.\n\n{}{}",
-                pr::check_table(&proved),
-                pr::shared_proofs_note(&shared)
+                pull_request::check_table(&proved),
+                pull_request::shared_proofs_note(&shared)
             )
         };
         let summary = state.last.as_ref().map_or("", |last| last.summary.as_str());
@@ -148,8 +148,14 @@ impl PublishStep<'_> {
             verification: &verification,
             cost: state.spent.cost,
         };
-        let title = pr::fill_template(started.pr.title_template.as_deref().unwrap_or(pr::DEFAULT_TITLE), &words);
-        let body = pr::fill_template(started.pr.body_template.as_deref().unwrap_or(pr::DEFAULT_BODY), &words);
+        let title = pull_request::fill_template(
+            started.pr.title_template.as_deref().unwrap_or(pull_request::DEFAULT_TITLE),
+            &words,
+        );
+        let body = pull_request::fill_template(
+            started.pr.body_template.as_deref().unwrap_or(pull_request::DEFAULT_BODY),
+            &words,
+        );
         PullRequest {
             title: self.run.redactor.redact(title.lines().next().unwrap_or("")).into_owned(),
             body: self.run.redactor.redact(&body).into_owned(),

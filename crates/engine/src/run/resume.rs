@@ -1,8 +1,8 @@
 //! Resumes a run from its folder and its sandbox alone.
 
 use ralph_core::control::Control;
-use ralph_core::decide::{self, RunStep};
 use ralph_core::event::{Event, RunVerdict};
+use ralph_core::next_step::{self, RunStep};
 use ralph_core::run::{RunState, RunStatus};
 use ralph_sandbox::Error as SandboxError;
 
@@ -15,7 +15,7 @@ use super::sandbox_setup::SandboxSetup;
 use super::unsettled_calls::UnsettledCalls;
 use super::work_sandbox::KeepSandbox;
 use crate::error::Error;
-use crate::git::inside;
+use crate::git::in_sandbox;
 use crate::host::HostContext;
 use crate::sandboxes;
 use crate::store::{EventObserver, RunFolder};
@@ -65,7 +65,7 @@ pub async fn resume(
         match (sandboxes::open(host, &*backend, &place.sandbox, egress).await, recreate) {
             (Ok(granted), RecreateSandbox::No) => {
                 let sandbox = runner.work.hold_grant(granted);
-                inside::remove_stale_locks(&*sandbox).await?;
+                in_sandbox::remove_stale_locks(&*sandbox).await?;
                 runner.work.sandbox = Some(sandbox);
             }
             // The user asked for it: the old sandbox is replaced, and commits that were never imported are lost with
@@ -128,7 +128,7 @@ fn check_priced(state: &RunState, run: &str) -> Result<(), Error> {
 /// Says whether only the event of the run's success is missing.
 fn is_proved(state: &RunState) -> bool {
     let going_on = RunState { status: RunStatus::Running, ..state.clone() };
-    decide::next(&going_on) == RunStep::Finish { verdict: RunVerdict::Succeeded }
+    next_step::decide(&going_on) == RunStep::Finish { verdict: RunVerdict::Succeeded }
 }
 
 /// Records the raised budgets and the resume. Only called once the run can go on, so that a refused resume that is

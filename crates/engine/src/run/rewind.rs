@@ -34,7 +34,7 @@ pub async fn rewind(
         _ => runner.run.bare.iteration_commit(&name, n).await?,
     };
     let Some(sha) = found else {
-        return Err(Error::CannotRewind { run, n, why: "that iteration handed over no commit" });
+        return Err(Error::CannotRewind { run, n, why: "no commit was imported in that iteration" });
     };
     let started = state.started.clone();
     let reclaim = state.boxes_to_reprove();

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use ralph_core::decide::{self, RunStep};
 use ralph_core::event::{Event, RESUMED_BY_RESET_TIME, RESUMED_BY_WAIT, RunStopReason};
+use ralph_core::next_step::{self, RunStep};
 use ralph_core::run::{RunState, RunStatus};
 use tokio_util::sync::CancellationToken;
 
@@ -17,8 +17,8 @@ use super::egress_events::EgressEvents;
 use super::finish::FinishStep;
 use super::gutter_step::GutterStep;
 use super::interrupts::{Interrupts, StopSignals, WaitEnd};
-use super::model_account::ModelAccount;
 use super::model_call::ModelCallStep;
+use super::model_state::ModelState;
 use super::proposals::ProposalStep;
 use super::prove::ProofStep;
 use super::publish::PublishStep;
@@ -43,7 +43,7 @@ pub struct Runner {
     _control_socket: ControlSocket,
     pub(super) interrupts: Interrupts,
     pub(super) work: WorkSandbox,
-    pub(super) models: ModelAccount,
+    pub(super) models: ModelState,
     /// Holds the event log with the lock, so it must stay the last field: fields are dropped in order of declaration.
     pub(super) run: RunContext,
 }
@@ -68,7 +68,7 @@ impl Runner {
             _control_socket: control_socket,
             interrupts: Interrupts::new(stops, halt, controls),
             work: WorkSandbox::new(folder.id(), keep),
-            models: ModelAccount::new(),
+            models: ModelState::new(),
             run: RunContext {
                 host,
                 files: RalphFiles::new(folder.clone(), redactor.clone()),
@@ -127,7 +127,7 @@ impl Runner {
             if let Err(error) = recorded {
                 run.pause_on_error(error)?;
             }
-            match decide::next(run.state()) {
+            match next_step::decide(run.state()) {
                 RunStep::Rest => {
                     if !self.wait_while_paused().await? {
                         let Self { run, models, interrupts, .. } = &mut *self;

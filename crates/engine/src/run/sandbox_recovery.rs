@@ -8,7 +8,7 @@ use ralph_core::text;
 use ralph_sandbox::Error as SandboxError;
 
 use super::context::RunContext;
-use super::model_account::ModelAccount;
+use super::model_state::ModelState;
 use super::sandbox_setup::SandboxSetup;
 use super::unsettled_calls::UnsettledCalls;
 use super::work_sandbox::WorkSandbox;
@@ -49,7 +49,7 @@ fn classify_damage(error: &Error) -> Option<SandboxDamage> {
 pub(super) struct SandboxRecovery<'a> {
     pub(super) run: &'a mut RunContext,
     pub(super) work: &'a mut WorkSandbox,
-    pub(super) models: &'a mut ModelAccount,
+    pub(super) models: &'a mut ModelState,
 }
 
 impl SandboxRecovery<'_> {
@@ -70,8 +70,8 @@ impl SandboxRecovery<'_> {
     /// Ends the iteration as failed and recreates the sandbox from the last imported commit.
     async fn restart_in_new_sandbox(&mut self, why: &str) -> Result<(), Error> {
         // Mask before cutting, or half a secret could be left.
-        let why = text::first_line(&self.run.redactor.redact(&text::strip_control(why)), 300).to_owned();
-        let message = format!("the sandbox was made anew from the last commit that was handed over: {why}");
+        let why = self.run.redactor.mask(&text::strip_control(why)).first_line(300);
+        let message = format!("the sandbox was recreated from the last imported commit: {why}");
         // Read before the iteration ends, because its end clears the boxes to prove again.
         let reclaim = self.run.state().boxes_to_reprove();
         self.fail_iteration(&message)?;
@@ -95,7 +95,7 @@ impl SandboxRecovery<'_> {
         let n = open.n;
         let head = state.imported.as_ref().unwrap_or(&state.started.start_commit).to_string();
         let verified = state.verified.iter().cloned().collect();
-        let why = self.run.redactor.redact(why).into_owned();
+        let why = self.run.redactor.mask(why);
         self.run.files.append_to_mirror("errors.log", &format!("== iteration {n} ==\n{why}\n"))?;
         self.run
             .files

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::{Event, EventLogLevel, RunStart};
 use ralph_core::lint::Severity;
-use ralph_core::name;
+use ralph_core::names;
 use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxLimits, SandboxSpec};
 
 use super::context::RunContext;
 use super::egress::egress_request;
 use super::egress_events::EgressEvents;
-use super::model_account::ModelAccount;
+use super::model_state::ModelState;
 use super::work_sandbox::WorkSandbox;
 use crate::egress::{EgressAvailability, EgressRequest};
 use crate::error::Error;
-use crate::git::inside::StateFiles;
+use crate::git::in_sandbox::StateFiles;
 use crate::git::{self, BareRepo};
 use crate::host::HostContext;
 use crate::sandboxes::{self, SandboxRequest};
@@ -45,7 +45,7 @@ impl SandboxRole {
 pub(super) struct SandboxSetup<'a> {
     pub(super) run: &'a mut RunContext,
     pub(super) work: &'a mut WorkSandbox,
-    pub(super) models: &'a ModelAccount,
+    pub(super) models: &'a ModelState,
 }
 
 impl SandboxSetup<'_> {
@@ -128,7 +128,7 @@ async fn sandbox_name(backend: &dyn Backend, started: &RunStart, role: SandboxRo
         SandboxRole::Work => started.engine.clone(),
         SandboxRole::Proof | SandboxRole::Baseline => format!("{}-proof", started.engine),
     };
-    let name = name::sandbox_name(&agent, &started.branch, &foreign);
+    let name = names::sandbox_name(&agent, &started.branch, &foreign);
     if listed.iter().any(|other| other.id == name) {
         backend.open(&name).await?.destroy().await?;
     }
@@ -141,7 +141,7 @@ fn sandbox_spec(host: &HostContext, started: &RunStart, name: String, role: Sand
         (SandboxLabel::RUN.to_owned(), started.run.clone()),
         (SandboxLabel::ROLE.to_owned(), role.as_str().to_owned()),
         (SandboxLabel::REPO.to_owned(), started.repo.clone()),
-        ("ralph.branch".to_owned(), started.branch.clone()),
+        ("ralph.branch".to_owned(), started.branch.to_string()),
         ("ralph.base".to_owned(), started.base_commit.to_string()),
         ("ralph.base-branch".to_owned(), started.base_branch.clone()),
         ("ralph.task".to_owned(), started.task_path.clone()),

@@ -54,11 +54,11 @@ pub(crate) fn shared_protocol(agent: &dyn Agent, wire: ProviderProtocol, provide
 
 /// Says why an agent cannot use a profile, and which profile it could use.
 pub(crate) fn protocol_mismatch(agent: &dyn Agent, wire: ProviderProtocol) -> String {
-    let spoken: Vec<String> = agent.wires().iter().map(ToString::to_string).collect();
+    let supported: Vec<String> = agent.wires().iter().map(ToString::to_string).collect();
     format!(
-        "its provider speaks {wire}, and the agent `{}` speaks {}; choose a profile of such a provider",
+        "its provider's protocol is {wire}, and the agent `{}` supports {}; choose a profile whose provider the agent supports",
         agent.name(),
-        if spoken.is_empty() { "only to its maker".to_owned() } else { spoken.join(" or ") }
+        if supported.is_empty() { "only its vendor's own service".to_owned() } else { supported.join(" or ") }
     )
 }
 

@@ -12,8 +12,8 @@ use ralph_core::action::ActionKind;
 use ralph_core::agent::{self, Agent, AgentInvocation, AgentSessionEnd, AgentSessionParams, SessionOutcome};
 use ralph_core::backoff::RetryCost;
 use ralph_core::budget::BudgetKind;
-use ralph_core::decide::SPENT_PERCENT;
 use ralph_core::event::{ActionOutcome, Event, EventLogLevel, PinnedAgent, PreActionState, RunStopReason};
+use ralph_core::next_step::SPENT_PERCENT;
 use ralph_core::text;
 use ralph_sandbox::{Error as SandboxError, ExecRequest, ExecStatus, Sandbox};
 
@@ -24,7 +24,7 @@ use super::controls::ControlHandler;
 use super::egress_events::EgressEvents;
 use super::interrupts::{Interrupts, WaitEnd};
 use super::iteration_prompt::PromptBuilder;
-use super::model_account::ModelAccount;
+use super::model_state::ModelState;
 use super::selected_agent::{SelectedAgent, protocol_mismatch, provider, shared_protocol};
 use super::session_record::SessionRecord;
 use super::unsettled_calls::UnsettledCalls;
@@ -60,7 +60,7 @@ struct SessionProcessExit {
 pub(super) struct SessionStep<'a> {
     pub(super) run: &'a mut RunContext,
     pub(super) work: &'a mut WorkSandbox,
-    pub(super) models: &'a mut ModelAccount,
+    pub(super) models: &'a mut ModelState,
     pub(super) interrupts: &'a mut Interrupts,
 }
 
@@ -88,7 +88,8 @@ impl SessionStep<'_> {
         let prompt = PromptBuilder { run: self.run, work: self.work }.build_prompt(n, &survey).await?;
         PromptBuilder { run: self.run, work: self.work }.write_prompt(n, &prompt).await?;
         if !begun {
-            let (kind, brief) = (ActionKind::Session, format!("{} with {}", agent.name(), access.model));
+            let brief = self.run.redactor.mask(&format!("{} with {}", agent.name(), access.model));
+            let kind = ActionKind::Session;
             self.run.append(Event::ActionStarted { n, index: 0, kind, brief, before: PreActionState::Nothing })?;
         }
         self.work.forget_tree();
@@ -388,15 +389,15 @@ impl SessionStep<'_> {
                 agent::AgentOutputEvent::Warning(why) => (EventLogLevel::Warn, why.clone()),
             };
             // Mask before cutting: half a secret is not recognized any more.
-            let line = self.run.redactor.redact(&line).into_owned();
-            self.run.log(level, text::first_line(&line, 200).to_owned())?;
+            let line = self.run.redactor.mask(&line).first_line(200);
+            self.run.log(level, line.into_string())?;
         }
         Ok(())
     }
 
     fn end_session_early(&mut self, n: u32, process_exit: &SessionProcessExit, why: &str) -> Result<(), Error> {
         self.run.log(EventLogLevel::Warn, format!("the session was cut short: {why}"))?;
-        let (outcome, detail) = (ActionOutcome::Cut, why.to_owned());
+        let (outcome, detail) = (ActionOutcome::Cut, self.run.redactor.mask(why));
         let duration_ms = u64::try_from(process_exit.took.as_millis()).unwrap_or(u64::MAX);
         self.run.append(Event::ActionFinished { n, index: 0, outcome, code: process_exit.code, duration_ms, detail })
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ralph_core::action::{ActionKind, ActionReply, ReplyClaims};
 use ralph_core::event::{ActionOutcome, Event, EventLogLevel};
+use ralph_core::redact::MaskedText;
 use ralph_core::{task, text};
 use ralph_sandbox::{Error as SandboxError, Sandbox};
 use serde::{Deserialize, Serialize};
@@ -29,7 +30,7 @@ pub(super) struct SavedSession {
     reply: ActionReply,
     outcome: ActionOutcome,
     code: Option<i32>,
-    detail: String,
+    detail: MaskedText,
     complaint: String,
     duration_ms: u64,
 }
@@ -101,7 +102,7 @@ impl SessionRecord<'_> {
             reply: ActionReply { summary, actions: Vec::new(), claims },
             outcome,
             code,
-            detail: self.run.redactor.redact(&detail).into_owned(),
+            detail: self.run.redactor.mask(&detail),
             complaint,
             duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         };
@@ -159,7 +160,7 @@ impl SessionRecord<'_> {
         let acted = ActionLogEntry {
             index: 0,
             kind: ActionKind::Session,
-            brief: self.run.state().started.agent.as_ref().map(|agent| agent.name.clone()).unwrap_or_default(),
+            brief: self.run.redactor.mask(self.run.state().started.agent.as_ref().map_or("", |agent| &agent.name)),
             outcome: kept.outcome,
             code: kept.code,
             // A session is more than one command: one that did not end is assessed by what it did.

@@ -4,14 +4,14 @@ use ralph_core::event::Event;
 
 use super::close_checkpoint::CloseCheckpoint;
 use super::context::RunContext;
-use super::model_account::ModelAccount;
+use super::model_state::ModelState;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 
 pub(super) async fn start_iteration(
     run: &mut RunContext,
     work: &mut WorkSandbox,
-    models: &mut ModelAccount,
+    models: &mut ModelState,
     n: u32,
     profile: String,
 ) -> Result<(), Error> {

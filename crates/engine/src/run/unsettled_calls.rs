@@ -12,7 +12,7 @@ use super::context::RunContext;
 use super::diagnose::diagnosis_dir;
 use super::egress_events::EgressEvents;
 use super::interrupts::Interrupts;
-use super::model_account::ModelAccount;
+use super::model_state::ModelState;
 use crate::error::Error;
 
 /// How long to wait for the usage of calls whose client is gone.
@@ -32,7 +32,7 @@ struct UnsettledCall {
 #[derive(Debug)]
 pub(super) struct UnsettledCalls<'a> {
     pub(super) run: &'a mut RunContext,
-    pub(super) models: &'a mut ModelAccount,
+    pub(super) models: &'a mut ModelState,
 }
 
 impl UnsettledCalls<'_> {

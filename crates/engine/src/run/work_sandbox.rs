@@ -10,7 +10,7 @@ use super::protected_files::ProtectedFiles;
 use super::ralph_files::RalphFiles;
 use crate::egress::{EgressLease, ModelAccess};
 use crate::error::Error;
-use crate::git::inside::{self, CloneStatus};
+use crate::git::in_sandbox::{self, CloneStatus};
 use crate::sandboxes::GrantedSandbox;
 
 /// Whether the sandbox of a run that succeeded is kept.
@@ -94,7 +94,7 @@ impl WorkSandbox {
             return Ok(status);
         }
         let sandbox = self.sandbox()?;
-        let status = inside::read_status(&*sandbox, &state.started.start_commit, from).await?;
+        let status = in_sandbox::read_status(&*sandbox, &state.started.start_commit, from).await?;
         self.tree_status = Some(status.clone());
         Ok(status)
     }

@@ -4,11 +4,11 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use ralph_core::pr::{CiState, PullRequest};
+use ralph_core::pull_request::{CiState, PullRequest};
 
 use super::{PublishedRun, PullRequestLink, Scm};
 use crate::error::Error;
-use crate::git::{self, GitAuth, GitProgram, GitRemote, RunBranch, Sha, UserRepo};
+use crate::git::{self, GitAuth, GitProgram, GitRemote, Sha, UserRepo};
 use crate::store::write_atomic;
 
 /// Publishes with the host's git, without a forge.
@@ -31,16 +31,16 @@ impl LocalScm {
 #[async_trait]
 impl Scm for LocalScm {
     async fn push(&self, run: PublishedRun<'_>, sha: &Sha, replaces: Option<&Sha>) -> Result<String, Error> {
-        let branch = RunBranch::parse(&run.started.branch)?;
+        let branch = &run.started.branch;
         let repo = self.user_repo(run).await?;
         match repo.remote().await? {
             Some(remote) => {
                 let to = GitRemote::parse(remote.url.expose())?;
-                run.bare.push_replacing(&to, &branch, sha, replaces, &self.auth).await?;
+                run.bare.push_replacing(&to, branch, sha, replaces, &self.auth).await?;
                 Ok(remote.display_url)
             }
             None => {
-                run.bare.publish_replacing(&repo, &branch, sha, replaces).await?;
+                run.bare.publish_replacing(&repo, branch, sha, replaces).await?;
                 Ok(run.started.repo.clone())
             }
         }

@@ -1,7 +1,7 @@
 //! Publishes a run's branch and pull request: the [`Scm`] trait, and its implementation for repositories without a
 //! forge.
 //!
-//! When to publish is decided in `ralph_core::decide`; what a pull request says is written in `run::publish`.
+//! When to publish is decided in `ralph_core::next_step`; what a pull request says is written in `run::publish`.
 
 mod local;
 
@@ -9,7 +9,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 use ralph_core::event::RunStart;
-use ralph_core::pr::{CiState, PullRequest};
+use ralph_core::pull_request::{CiState, PullRequest};
 
 use crate::error::Error;
 use crate::git::{BareRepo, Sha};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ralph_core::name::RunId;
+use ralph_core::names::RunId;
 use ralph_core::run::{RunListing, RunState};
 
 use super::RunFolder;
@@ -157,7 +157,7 @@ impl RalphHome {
         // The user means the newest run of a branch.
         for id in ids.iter().rev() {
             let folder = self.run_folder(id);
-            if folder.listing().is_ok_and(|listing| listing.branch == wanted) {
+            if folder.listing().is_ok_and(|listing| *listing.branch == *wanted) {
                 return Ok(folder);
             }
         }

@@ -146,7 +146,7 @@ impl RunFolder {
             match lock.try_lock() {
                 Ok(()) => return Ok(RunLock(lock)),
                 // A process that holds the lock and does not listen is about to listen or about to release it.
-                Err(fs::TryLockError::WouldBlock) if !self.is_locked() && Instant::now() < deadline => {
+                Err(fs::TryLockError::WouldBlock) if !self.is_live() && Instant::now() < deadline => {
                     std::thread::sleep(HANDOVER_INTERVAL);
                 }
                 Err(fs::TryLockError::WouldBlock) => return Err(Error::Locked { run: self.id() }),
@@ -158,11 +158,11 @@ impl RunFolder {
     /// Reports whether a process holds the run, by its lock: for what must not happen to a run that is held, such as
     /// removing its sandbox.
     pub fn is_held(&self) -> bool {
-        self.is_locked() || matches!(self.lock(), Err(Error::Locked { .. }))
+        self.is_live() || matches!(self.lock(), Err(Error::Locked { .. }))
     }
 
     /// Reports whether a process works on the run now, without touching its lock.
-    pub fn is_locked(&self) -> bool {
+    pub fn is_live(&self) -> bool {
         liveness::is_listening(self)
     }
 

@@ -14,7 +14,7 @@ use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, Runner, StopS
 use ralph_engine::store::{RalphHome, RunFolder, SilentObserver, read_events};
 use ralph_testkit::model_server::{FakeModelServer, ModelBehaviour};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::run_fixture::{RunFixture, answer, final_answer, profile};
 
@@ -73,7 +73,7 @@ async fn live_and_resting_runs_accept_the_same_controls() {
     let (host, home) = (fixture.host.clone(), fixture.case.home());
     let steer = async {
         let folder = wait_for_actions(&home, 1).await;
-        assert!(folder.is_locked());
+        assert!(folder.is_live());
         let once = ControlRequest::new(note("live"), "a test").unwrap();
         for _ in 0..2 {
             let ack = send_request(&host, &folder, &once).await.unwrap();
@@ -106,7 +106,7 @@ async fn live_and_resting_runs_accept_the_same_controls() {
     fixture.close();
 
     let folder = fixture.case.folder().unwrap();
-    assert!(!folder.is_locked());
+    assert!(!folder.is_live());
     let once = ControlRequest::new(note("at rest"), "a test").unwrap();
     for _ in 0..2 {
         let ack = send_request(&fixture.host, &folder, &once).await.unwrap();
@@ -137,6 +137,30 @@ async fn live_and_resting_runs_accept_the_same_controls() {
 
     let state = fixture.drive(&default, None).await;
     assert!(matches!(state.status, RunStatus::Failed { .. }), "{}", fixture.case.event_text());
+}
+
+/// A control that fails is answered with the reason and ends the run's process; it is neither lost nor sent again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_control_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let work = ModelBehaviour::ok(answer("Wait.", &[gate(&dir.path().join("never"))]));
+    let server = FakeModelServer::with_behaviours([work]).await.unwrap();
+    let fixture = RunFixture::new().await;
+    let mut runner = fixture.begin(&own_profile(&server), None).await;
+    let (host, home) = (fixture.host.clone(), fixture.case.home());
+    let steer = async {
+        let folder = wait_for_actions(&home, 1).await;
+        let notes = folder.mirror("notes.md");
+        fs::remove_file(&notes).unwrap();
+        fs::create_dir(&notes).unwrap();
+        let failed = timeout(Duration::from_secs(30), send(&host, &folder, &note("lost"), "a test")).await.unwrap();
+        match failed {
+            Err(Error::ControlRefused { why, .. }) => assert!(why.contains("notes.md"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (driven, ()) = tokio::join!(timeout(Duration::from_mins(2), runner.drive()), steer);
+    assert!(driven.unwrap().is_err());
 }
 
 /// Concurrent requests all succeed, although each has to lock the resting run.
@@ -180,9 +204,9 @@ async fn a_closed_run_releases_everything() {
     let folder = fixture.case.folder().unwrap();
     for _ in 0..3 {
         let runner = take_up(&fixture).await;
-        assert!(folder.is_locked());
+        assert!(folder.is_live());
         runner.close().await.unwrap();
-        assert!(!folder.is_locked() && !folder.socket_path().exists());
+        assert!(!folder.is_live() && !folder.socket_path().exists());
         for name in ["lock", "audit.jsonl"] {
             let file = File::open(folder.path().join(name)).unwrap();
             assert!(file.try_lock().is_ok(), "`{name}` is still held");
@@ -199,7 +223,7 @@ async fn liveness_probes_disturb_no_process() {
         let prober = scope.spawn(|| {
             let mut probes = 0;
             while probes < PROBES || !enough.load(Ordering::Relaxed) {
-                folder.is_locked();
+                folder.is_live();
                 probes += 1;
             }
             probes

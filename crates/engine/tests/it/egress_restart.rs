@@ -22,8 +22,8 @@ const CUT_SCRIPT: &str = r#"
 case $PWD in *"$2"*) ;; *) exit 0 ;; esac
 test -e "$1/cut" && exit 0
 basename "$(dirname "$PWD")" > "$1/name" && mv "$1/name" "$1/here"
-while ! test -e "$1/door"; do sleep 0.02; done
-exec 3<>"/dev/tcp/127.0.0.1/$(cat "$1/door")"
+while ! test -e "$1/address"; do sleep 0.02; done
+exec 3<>"/dev/tcp/127.0.0.1/$(cat "$1/address")"
 printf 'GET /health HTTP/1.1\r\nHost: x\r\n\r\n' >&3
 read -r answer <&3
 : > "$1/cut"
@@ -108,7 +108,7 @@ async fn kill_proxy_once(host: HostContext, shared: PathBuf) -> PathBuf {
     let sockets = EgressSockets { explicit: Some(listener), ..EgressSockets::default() };
     let serve_guard = host.egress().serve(&sandbox, &BTreeMap::new(), sockets).unwrap();
     std::fs::write(shared.join("port"), port.to_string()).unwrap();
-    std::fs::rename(shared.join("port"), shared.join("door")).unwrap();
+    std::fs::rename(shared.join("port"), shared.join("address")).unwrap();
     while !shared.join("cut").exists() {
         pause().await;
     }

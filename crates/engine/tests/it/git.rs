@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use ralph_core::event::CommitIdentity;
-use ralph_engine::git::inside::{
+use ralph_core::names::TaskBranch;
+use ralph_engine::git::in_sandbox::{
     self, BundleOutcome, BundleRequest, CloneSeed, CloneSnapshot, CommitPaths, StateFiles,
 };
 use ralph_engine::git::user_repo::{BaseSource, CheckoutStatus, TaskFileStatus};
 use ralph_engine::git::{
     BareRepo, CommitStamp, CommitTrailer, DiffLimits, Error, GitAuth, GitProgram, GitRemote, ImportLimits,
-    ImportOutcome, ImportRules, PushOutcome, RunBranch, RunName, Sha, SkippedDirtyFile, UserRepo,
+    ImportOutcome, ImportRules, PushOutcome, RunName, Sha, SkippedDirtyFile, UserRepo,
 };
 use ralph_sandbox::local::LocalBackend;
 use ralph_sandbox::{Backend as _, Sandbox, SandboxSpec};
@@ -21,8 +22,8 @@ pub(crate) async fn tool() -> GitProgram {
     GitProgram::find(&std::env::var_os("PATH").unwrap()).await.unwrap()
 }
 
-pub(crate) fn branch() -> RunBranch {
-    RunBranch::parse("ralph/t/work").unwrap()
+pub(crate) fn branch() -> TaskBranch {
+    TaskBranch::parse("ralph/t/work").unwrap()
 }
 
 pub(crate) fn sha(text: &str) -> Sha {
@@ -272,7 +273,7 @@ async fn iteration_refs_notes_and_diffs() {
 }
 
 fn transfer<'a>(known: &'a Sha, host: &'a Path, cap: u64) -> BundleRequest<'a> {
-    static BRANCH: LazyLock<RunBranch> = LazyLock::new(branch);
+    static BRANCH: LazyLock<TaskBranch> = LazyLock::new(branch);
     BundleRequest { branch: &BRANCH, known, host, cap }
 }
 
@@ -298,9 +299,9 @@ async fn seeded_sandbox(host: &GitFixture, first: &Sha) -> Arc<dyn Sandbox> {
         shallow: shallow.as_deref(),
         state: StateFiles::Excluded,
     };
-    assert_eq!(inside::seed(&*sandbox, seed).await.unwrap(), *first);
+    assert_eq!(in_sandbox::seed(&*sandbox, seed).await.unwrap(), *first);
     // An interrupted seed can be repeated.
-    assert_eq!(inside::seed(&*sandbox, seed).await.unwrap(), *first);
+    assert_eq!(in_sandbox::seed(&*sandbox, seed).await.unwrap(), *first);
     sandbox
 }
 
@@ -322,26 +323,28 @@ async fn commits_travel_in_and_out() {
     assert_eq!(read_file(&*sandbox, "task.md").as_deref(), Some("- [ ] a\n"));
     let config = read_file(&*sandbox, ".git/config").unwrap();
     assert!(!config.contains("remote") && !config.contains(host.repo.path().to_str().unwrap()), "{config}");
-    assert_eq!(inside::read_status(&*sandbox, first.as_str(), "").await.unwrap().head, first.as_str());
+    assert_eq!(in_sandbox::read_status(&*sandbox, first.as_str(), "").await.unwrap().head, first.as_str());
     let out = host.folder.path().join("out.bundle");
-    assert_eq!(inside::bundle(&*sandbox, transfer(&first, &out, 1 << 20)).await.unwrap(), BundleOutcome::Nothing);
+    assert_eq!(in_sandbox::bundle(&*sandbox, transfer(&first, &out, 1 << 20)).await.unwrap(), BundleOutcome::Nothing);
 
     write_file(&*sandbox, ".ralph/notes.md", "not committed");
     write_file(&*sandbox, "src/two.rs", "fn two() {}\n");
     write_file(&*sandbox, "other", "stays\n");
     write_file(&*sandbox, ".git/hooks/pre-commit", "#!/bin/sh\nexit 1\n");
     let trailers = [CommitTrailer::new("Ralph-Run", "r1"), CommitTrailer::new("Ralph-Iteration", "1")];
-    let second =
-        inside::commit(&*sandbox, "Add two", CommitPaths::Only(&["src/two.rs"]), &trailers, &stamp()).await.unwrap();
+    let second = in_sandbox::commit(&*sandbox, "Add two", CommitPaths::Only(&["src/two.rs"]), &trailers, &stamp())
+        .await
+        .unwrap();
     let second = second.unwrap();
     assert_eq!(
-        inside::commit(&*sandbox, "x", CommitPaths::Only(&["src/two.rs"]), &trailers, &stamp()).await.unwrap(),
+        in_sandbox::commit(&*sandbox, "x", CommitPaths::Only(&["src/two.rs"]), &trailers, &stamp()).await.unwrap(),
         None
     );
-    let third = inside::commit(&*sandbox, "Add other", CommitPaths::All, &trailers, &stamp()).await.unwrap().unwrap();
-    assert_eq!(inside::commit(&*sandbox, "x", CommitPaths::All, &[], &stamp()).await.unwrap(), None);
+    let third =
+        in_sandbox::commit(&*sandbox, "Add other", CommitPaths::All, &trailers, &stamp()).await.unwrap().unwrap();
+    assert_eq!(in_sandbox::commit(&*sandbox, "x", CommitPaths::All, &[], &stamp()).await.unwrap(), None);
 
-    let BundleOutcome::File { bytes } = inside::bundle(&*sandbox, transfer(&first, &out, 1 << 20)).await.unwrap()
+    let BundleOutcome::File { bytes } = in_sandbox::bundle(&*sandbox, transfer(&first, &out, 1 << 20)).await.unwrap()
     else {
         panic!("there is work")
     };
@@ -364,15 +367,15 @@ async fn commits_travel_in_and_out() {
     assert_eq!(message, "ralph 1700000000\nAdd two\n\nRalph-Run: r1\nRalph-Iteration: 1");
     write_file(&*sandbox, "last", "x");
     let last = host.folder.path().join("last.bundle");
-    let head = inside::commit(&*sandbox, "Last", CommitPaths::All, &trailers, &stamp()).await.unwrap().unwrap();
-    let bundled = inside::bundle(&*sandbox, transfer(&third, &last, 1 << 20)).await.unwrap();
+    let head = in_sandbox::commit(&*sandbox, "Last", CommitPaths::All, &trailers, &stamp()).await.unwrap().unwrap();
+    let bundled = in_sandbox::bundle(&*sandbox, transfer(&third, &last, 1 << 20)).await.unwrap();
     assert!(matches!(bundled, BundleOutcome::File { .. }));
     let import = host.bare.import(&last, rules).await.unwrap();
     assert_eq!(import, ImportOutcome::Kept { sha: head.clone(), commits: 3, findings: vec![] });
     let again = host.folder.path().join("again.bundle");
-    assert_eq!(inside::bundle(&*sandbox, transfer(&head, &again, 1 << 20)).await.unwrap(), BundleOutcome::Nothing);
+    assert_eq!(in_sandbox::bundle(&*sandbox, transfer(&head, &again, 1 << 20)).await.unwrap(), BundleOutcome::Nothing);
     let too_small = host.folder.path().join("small.bundle");
-    let failed = inside::bundle(&*sandbox, transfer(&first, &too_small, 10)).await;
+    let failed = in_sandbox::bundle(&*sandbox, transfer(&first, &too_small, 10)).await;
     assert!(matches!(failed, Err(Error::Sandbox { .. })), "{failed:?}");
 }
 
@@ -381,28 +384,28 @@ async fn status_reports_everything() {
     let host = git_fixture().await;
     let sandbox = seeded_sandbox(&host, &host.base).await;
     let base = host.base.as_str();
-    let clean = inside::read_status(&*sandbox, base, "").await.unwrap();
+    let clean = in_sandbox::read_status(&*sandbox, base, "").await.unwrap();
     assert_eq!(
         (clean.changed_lines, clean.files.len(), clean.status.as_str(), clean.diffstat.as_str()),
         (0, 0, "", "")
     );
     write_file(&*sandbox, "README.md", "# Other\n");
-    let second = inside::commit(&*sandbox, "m", CommitPaths::All, &[], &stamp()).await.unwrap().unwrap();
+    let second = in_sandbox::commit(&*sandbox, "m", CommitPaths::All, &[], &stamp()).await.unwrap().unwrap();
     write_file(&*sandbox, "new file", "1\n2\n3\n");
     write_file(&*sandbox, "binary", "\0\0");
     write_file(&*sandbox, ".ralph/x", "excluded");
     std::fs::remove_file(sandbox.workspace().join("src/lib.rs")).unwrap();
-    let status = inside::read_status(&*sandbox, base, &clean.tree).await.unwrap();
+    let status = in_sandbox::read_status(&*sandbox, base, &clean.tree).await.unwrap();
     assert_eq!(status.head, second.as_str());
     assert_eq!(status.diffstat, "1\t1\tREADME.md\n-\t-\tbinary\n3\t0\tnew file\n0\t3\tsrc/lib.rs\n");
     assert_eq!(status.changed_lines, 2 + 1 + 3 + 3);
     assert_eq!(status.status, "A binary\nA new file\nD src/lib.rs\n");
     assert_eq!(status.files["src/lib.rs"], "");
     assert_eq!(status.files["new file"], host.repo.blob(b"1\n2\n3\n"));
-    assert_eq!(inside::read_status(&*sandbox, base, &clean.tree).await.unwrap(), status);
-    let since = inside::read_status(&*sandbox, base, &status.tree).await.unwrap();
+    assert_eq!(in_sandbox::read_status(&*sandbox, base, &clean.tree).await.unwrap(), status);
+    let since = in_sandbox::read_status(&*sandbox, base, &status.tree).await.unwrap();
     assert_eq!((since.changed_lines, since.files.len()), (0, 0));
-    let failed = inside::read_status(&*sandbox, &"1".repeat(40), "").await;
+    let failed = in_sandbox::read_status(&*sandbox, &"1".repeat(40), "").await;
     assert!(matches!(failed, Err(Error::SandboxScript { .. })), "{failed:?}");
 }
 
@@ -412,7 +415,7 @@ async fn restoring_a_snapshot_is_exact() {
     let sandbox = seeded_sandbox(&host, &host.base).await;
     write_file(&*sandbox, ".gitignore", "*.log\n");
     write_file(&*sandbox, "staged", "1\n");
-    inside::commit(&*sandbox, "ignore", CommitPaths::Only(&[".gitignore"]), &[], &stamp()).await.unwrap();
+    in_sandbox::commit(&*sandbox, "ignore", CommitPaths::Only(&[".gitignore"]), &[], &stamp()).await.unwrap();
     write_file(&*sandbox, "untracked/file", "kept\n");
     write_file(&*sandbox, "README.md", "changed\n");
     write_file(&*sandbox, "a.log", "ignored\n");
@@ -423,7 +426,7 @@ async fn restoring_a_snapshot_is_exact() {
     };
     git(&["add", "staged"]);
     let status = git(&["status", "--porcelain", "--branch", "-uall"]);
-    let clone_status = inside::read_status(&*sandbox, host.base.as_str(), "").await.unwrap();
+    let clone_status = in_sandbox::read_status(&*sandbox, host.base.as_str(), "").await.unwrap();
     let branch = Some("refs/heads/ralph/t/work".to_owned());
     let taken = CloneSnapshot {
         head: sha(&clone_status.head),
@@ -443,12 +446,12 @@ async fn restoring_a_snapshot_is_exact() {
     write_file(&*sandbox, "README.md/now/a/folder", "x");
     write_file(&*sandbox, "src", "now a file");
     git(&["checkout", "-q", "-b", "elsewhere"]);
-    inside::commit(&*sandbox, "mess", CommitPaths::All, &[], &stamp()).await.unwrap().unwrap();
+    in_sandbox::commit(&*sandbox, "mess", CommitPaths::All, &[], &stamp()).await.unwrap().unwrap();
     git(&["branch", "-f", "ralph/t/work"]);
     write_file(&*sandbox, "more", "x");
 
-    inside::restore(&*sandbox, &taken).await.unwrap();
-    assert_eq!(inside::read_status(&*sandbox, host.base.as_str(), "").await.unwrap(), clone_status);
+    in_sandbox::restore(&*sandbox, &taken).await.unwrap();
+    assert_eq!(in_sandbox::read_status(&*sandbox, host.base.as_str(), "").await.unwrap(), clone_status);
     assert_eq!(git(&["status", "--porcelain", "--branch", "-uall"]), status);
     let seen: Vec<_> =
         ["README.md", "src/lib.rs", "untracked/file", "staged", "hidden", "junk/deep/file", "more", "a.log"]
@@ -460,8 +463,8 @@ async fn restoring_a_snapshot_is_exact() {
     let want = vec![text("changed\n"), lib, text("kept\n"), text("1\n"), None, None, None, text("ignored, changed\n")];
     assert_eq!(seen, want);
     assert!(!sandbox.workspace().join("junk").exists());
-    inside::restore(&*sandbox, &taken).await.unwrap();
-    assert_eq!(inside::read_status(&*sandbox, host.base.as_str(), "").await.unwrap(), clone_status);
+    in_sandbox::restore(&*sandbox, &taken).await.unwrap();
+    assert_eq!(in_sandbox::read_status(&*sandbox, host.base.as_str(), "").await.unwrap(), clone_status);
 }
 
 #[tokio::test]
@@ -470,17 +473,17 @@ async fn single_paths_are_restored() {
     let sandbox = seeded_sandbox(&host, &host.base).await;
     write_file(&*sandbox, "README.md", "changed\n");
     write_file(&*sandbox, "new", "x");
-    inside::commit(&*sandbox, "m", CommitPaths::All, &[], &stamp()).await.unwrap();
+    in_sandbox::commit(&*sandbox, "m", CommitPaths::All, &[], &stamp()).await.unwrap();
     write_file(&*sandbox, "untracked", "x");
     write_file(&*sandbox, "kept", "x");
     std::fs::remove_dir_all(sandbox.workspace().join("src")).unwrap();
     let paths = ["README.md", "new", "untracked", "src/lib.rs", "never was"];
-    inside::revert_paths(&*sandbox, &host.base, &paths).await.unwrap();
+    in_sandbox::revert_paths(&*sandbox, &host.base, &paths).await.unwrap();
     let tree = host.bare.odb().tree_of(&host.base).await.unwrap();
-    let status = inside::read_status(&*sandbox, host.base.as_str(), tree.as_str()).await.unwrap();
+    let status = in_sandbox::read_status(&*sandbox, host.base.as_str(), tree.as_str()).await.unwrap();
     assert_eq!(status.files.keys().collect::<Vec<_>>(), ["kept"]);
     for bad in ["../x", "/etc/x", ".git/config", ""] {
-        assert!(matches!(inside::revert_paths(&*sandbox, &host.base, &[bad]).await, Err(Error::BadName { .. })));
+        assert!(matches!(in_sandbox::revert_paths(&*sandbox, &host.base, &[bad]).await, Err(Error::BadName { .. })));
     }
 }
 
@@ -502,9 +505,9 @@ async fn shallow_clones_work() {
     let host = GitFixture { folder, repo, user, bare, base: base.clone() };
     let sandbox = seeded_sandbox(&host, &base).await;
     write_file(&*sandbox, "c", "c");
-    let tip = inside::commit(&*sandbox, "m", CommitPaths::All, &[], &stamp()).await.unwrap().unwrap();
+    let tip = in_sandbox::commit(&*sandbox, "m", CommitPaths::All, &[], &stamp()).await.unwrap().unwrap();
     let out = host.folder.path().join("out.bundle");
-    inside::bundle(&*sandbox, transfer(&base, &out, 1 << 20)).await.unwrap();
+    in_sandbox::bundle(&*sandbox, transfer(&base, &out, 1 << 20)).await.unwrap();
     let (the_branch, none) = (branch(), globset::GlobSet::empty());
     let rules = ImportRules {
         branch: &the_branch,

@@ -5,9 +5,10 @@
 use std::path::Path;
 
 use globset::GlobSet;
+use ralph_core::names::TaskBranch;
 use ralph_engine::git::{
     BareRepo, DiffLimits, FindingKind, GitAuth, GitProgram, GitRemote, ImportFinding, ImportLimits, ImportOutcome,
-    ImportRefusal, ImportRules, RunBranch, RunName, Sha, UserRepo,
+    ImportRefusal, ImportRules, RunName, Sha, UserRepo,
 };
 use ralph_testkit::hostile_git::{bad_commits, git_attacks};
 use ralph_testkit::repo::TestRepo;
@@ -442,7 +443,7 @@ async fn nothing_of_the_host_is_seeded() {
     let bare = BareRepo::create(&tool, &folder.path().join("repo.git"), user.format()).await.unwrap();
     bare.seed_from(&user, &base).await.unwrap();
     bare.include_dirty(&user, &base, "t.md", &stamp(), &[]).await.unwrap();
-    bare.set_branch(&RunBranch::parse("ralph/t/work").unwrap(), &base).await.unwrap();
+    bare.set_branch(&TaskBranch::parse("ralph/t/work").unwrap(), &base).await.unwrap();
     let bundle = folder.path().join("in.bundle");
     bare.write_bundle(&bundle, &branch()).await.unwrap();
     let clone = TestRepo::new();

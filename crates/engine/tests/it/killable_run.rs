@@ -52,6 +52,17 @@ pub(crate) enum KillPoint {
     After(u64),
 }
 
+impl KillPoint {
+    /// Returns the same point in a history with this many additional events before it.
+    pub(crate) fn later(self, events: u64) -> Self {
+        match self {
+            Self::Never => Self::Never,
+            Self::Before(seq) => Self::Before(seq + events),
+            Self::After(seq) => Self::After(seq + events),
+        }
+    }
+}
+
 /// What a runner process does.
 #[derive(Debug, Serialize, Deserialize)]
 struct RunnerPlan {
@@ -370,8 +381,11 @@ impl KillableRun {
         let sandboxes = names(&self.home().sandboxes_dir());
         let sandboxes: Vec<&String> = sandboxes.iter().filter(|name| !name.starts_with('.')).collect();
         let work = state.workplace.as_ref().map(|place| &place.sandbox);
-        let want: Vec<&String> =
-            if state.exit() == ralph_core::exit::RalphExitCode::Success { vec![] } else { work.into_iter().collect() };
+        let want: Vec<&String> = if state.exit() == ralph_core::exit_code::RalphExitCode::Success {
+            vec![]
+        } else {
+            work.into_iter().collect()
+        };
         assert_eq!(sandboxes, want, "no sandbox is left over");
         let folder = self.folder().unwrap();
         let objects = names(&folder.bare_path().join("objects"));
@@ -457,7 +471,7 @@ fn call(event: &Event) -> Option<(u32, u32, &'static str, MicroUsd)> {
 
 fn ended(event: &Event) -> Option<(u32, IterationOutcome, String, IterationSample, Vec<String>)> {
     let Event::IterationFinished { n, outcome, summary, sample, verified, .. } = event else { return None };
-    Some((*n, *outcome, summary.clone(), sample.clone(), verified.clone()))
+    Some((*n, *outcome, summary.to_string(), sample.clone(), verified.clone()))
 }
 
 fn pushed(event: &Event) -> Option<&str> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use ralph_core::event::Event;
-use ralph_core::pr::{CiState, PublishReason, PullRequest};
+use ralph_core::pull_request::{CiState, PublishReason, PullRequest};
 use ralph_core::run::RunStatus;
 use ralph_engine::Error;
 use ralph_engine::git::Sha;

@@ -65,8 +65,8 @@ fn open(folder: &RunFolder) -> EventLog {
     EventLog::open(folder, Box::new(SilentObserver)).unwrap()
 }
 
-fn note(text: &str) -> Event {
-    Event::Log { level: EventLogLevel::Info, text: text.to_owned() }
+fn note(text: &'static str) -> Event {
+    Event::Log { level: EventLogLevel::Info, text: text.into() }
 }
 
 /// Lists the only run of a home: its listing, and how many histories were folded.

@@ -122,7 +122,8 @@ async fn no_run_of_an_earlier_version_continues_with_an_unpriced_profile() {
         Event::DiagnosisWritten { failed, .. } => failed,
         _ => None,
     });
-    assert_eq!(failed, Some(format!("the price of profile `doctor` {WHY}")), "{}", case.event_text());
+    let why = format!("the price of profile `doctor` {WHY}");
+    assert_eq!(failed.as_deref(), Some(why.as_str()), "{}", case.event_text());
     assert_eq!(case.state().unwrap().spent.tokens, spent.tokens);
 
     forget_prices(&case, &["default"]);

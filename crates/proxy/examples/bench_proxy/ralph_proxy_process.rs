@@ -21,7 +21,7 @@ use ralph_proxy::listen::{ListenerSockets, ProxyHandle, serve_with_limits};
 use ralph_proxy::meter::RouteApi;
 use ralph_proxy::model_gateway::{ModelRoute, RouteModel};
 use ralph_proxy::observer::{EgressEvent, EgressObserver};
-use ralph_proxy::resolver::{EgressResolver, ResolverFuture};
+use ralph_proxy::upstream_network::{EgressResolver, ResolverFuture};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
@@ -70,7 +70,7 @@ pub(crate) struct BenchListeners {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ReverseListener {
-    pub(crate) door: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// The path that stands for the provider's root, without a slash at its end.
     pub(crate) base: String,
     /// The key that the client sends.
@@ -81,7 +81,7 @@ pub(crate) struct ReverseListener {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct InterceptListener {
-    pub(crate) door: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// The certificate of the sandbox's own CA.
     pub(crate) ca: String,
     pub(crate) key: String,
@@ -128,7 +128,7 @@ fn reverse(limits: ProxyLimits, outside: &Arc<dyn EgressResolver>) -> ProxyBench
     };
     let guard = serve_with_limits(limits, sockets, terms, Arc::clone(outside), Arc::new(NullObserver))?;
     let (base, key, model) = ("/r/bench".to_owned(), credential.phantom().to_owned(), MODEL.to_owned());
-    Ok((ReverseListener { door: address, base, key, model }, guard))
+    Ok((ReverseListener { address, base, key, model }, guard))
 }
 
 /// Opens a listener that acts as the upstream by TLS, since a credential is granted for it.
@@ -144,7 +144,7 @@ fn intercept(
     let policy = Policy::parse(PolicyMode::Allowlist, &[upstream::NAME], &[])?;
     let terms = ProxyGrant { credentials: vec![credential], authority: Some(authority), ..ProxyGrant::from(policy) };
     let guard = serve_with_limits(limits, sockets, terms, Arc::clone(outside), Arc::new(NullObserver))?;
-    Ok((InterceptListener { door: address, ca, key }, guard))
+    Ok((InterceptListener { address, ca, key }, guard))
 }
 
 impl EgressResolver for UpstreamAddresses {

@@ -89,9 +89,9 @@ impl ProxyBenchSetup {
         let tunnel = |proxy, port: u16| ClientPath::Tunnel { proxy, target: format!("{NAME}:{port}") };
         let named = ClientSetup { host: NAME.to_owned(), ..direct.clone() };
         let reverse = reverse.map(|route| ClientSetup {
-            path: ClientPath::Direct(route.door),
+            path: ClientPath::Direct(route.address),
             target: format!("{}{PATH}", route.base),
-            host: route.door.to_string(),
+            host: route.address.to_string(),
             key: route.key,
             model: route.model,
             ..bare.clone()
@@ -99,7 +99,7 @@ impl ProxyBenchSetup {
         let seen = match intercept {
             Ok(seen) => {
                 let tls = Some((NAME.to_owned(), trusting(&seen.ca)?));
-                Ok(ClientSetup { path: tunnel(seen.door, 443), tls, key: seen.key, ..named.clone() })
+                Ok(ClientSetup { path: tunnel(seen.address, 443), tls, key: seen.key, ..named.clone() })
             }
             Err(why) => Err(why),
         };

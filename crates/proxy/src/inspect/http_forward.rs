@@ -27,7 +27,7 @@ use crate::model_gateway::{self, GatewayResponse};
 use crate::observer::{AlarmKind, DecisionReason, EgressEntry, EgressExchange, RequestSummary};
 use crate::parse::strict_http1::StrictHttpStream;
 use crate::policy::TargetRefusal;
-use crate::reply::ProxyReply;
+use crate::refusal_reply::ProxyReply;
 use crate::stream::{ClientStream, write_and_close};
 
 /// How requests on a connection name their target.

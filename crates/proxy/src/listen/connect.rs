@@ -9,7 +9,7 @@ use crate::context::ConnectionContext;
 use crate::inspect::tunnel;
 use crate::observer::{DecisionReason, EgressEntry};
 use crate::parse::request_head::RequestHead;
-use crate::reply::ProxyReply;
+use crate::refusal_reply::ProxyReply;
 use crate::stream::{ClientStream, write_and_close};
 
 /// Serves one `CONNECT` request; the client's stream begins after its head.

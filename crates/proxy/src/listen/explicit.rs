@@ -14,7 +14,7 @@ use crate::inspect::http_forward;
 use crate::inspect::http_forward::TargetForm;
 use crate::observer::{DecisionReason, EgressEntry};
 use crate::parse::request_head;
-use crate::reply::ProxyReply;
+use crate::refusal_reply::ProxyReply;
 use crate::stream::{ClientStream, PrefixedStream, write_and_close};
 
 /// Serves one client.

@@ -25,9 +25,9 @@ use crate::grant::ProxyGrant;
 use crate::limits::ProxyLimits;
 use crate::model_gateway::DrainTasks;
 use crate::observer::{DecisionReason, EgressEntry, EgressEvent, EgressObserver};
-use crate::reply::ProxyReply;
-use crate::resolver::EgressResolver;
+use crate::refusal_reply::ProxyReply;
 use crate::stream::{ActivityClock, ActivityStream};
+use crate::upstream_network::EgressResolver;
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 

@@ -23,7 +23,7 @@ use super::route::RouteUpstream;
 use crate::dial::connect_tls;
 use crate::inspect::host_connection::BUFFER_SIZE;
 use crate::limits::ProxyLimits;
-use crate::resolver::EgressResolver;
+use crate::upstream_network::EgressResolver;
 
 /// How long idle connections are kept; providers close theirs after about a minute.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(50);

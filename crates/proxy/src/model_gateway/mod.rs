@@ -9,8 +9,8 @@ mod call_reservation;
 mod drain;
 mod endpoint_pool;
 mod gateway_request;
-mod phantom_check;
 mod route;
+mod route_credential;
 
 pub(crate) use body_buffers::BodyBuffers;
 pub(crate) use drain::DrainTasks;

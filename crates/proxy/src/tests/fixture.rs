@@ -19,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::limits::ProxyLimits;
 use crate::listen::{ListenerSockets, ProxyHandle, serve_with_limits};
 use crate::observer::{EgressDecision, EgressEvent, EgressObserver};
-use crate::resolver::{EgressResolver, ResolverFuture};
+use crate::upstream_network::{EgressResolver, ResolverFuture};
 
 pub(super) const PUBLIC: &str = "93.184.215.14";
 

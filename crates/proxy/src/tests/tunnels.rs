@@ -15,7 +15,7 @@ use crate::context::ConnectionContext;
 use crate::inspect::client_hello::tests::hello;
 use crate::limits::ProxyLimits;
 use crate::observer::EgressEntry;
-use crate::resolver::{EgressResolver, ResolverFuture};
+use crate::upstream_network::{EgressResolver, ResolverFuture};
 
 #[tokio::test]
 async fn a_hello_with_the_right_name_is_relayed() {

@@ -21,7 +21,7 @@ use ralph_proxy::model_gateway::{ModelRoute, RouteModel};
 use ralph_proxy::observer::{
     AlarmKind, ChargedCall, EgressAlarm, EgressEvent, EgressExchange, EgressObserver, PersistFuture,
 };
-use ralph_proxy::resolver::{EgressResolver, ResolverFuture};
+use ralph_proxy::upstream_network::{EgressResolver, ResolverFuture};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;

@@ -20,9 +20,9 @@ use ralph_sandbox::{
     Backend, Error, ExecOutput, ExecRequest, Sandbox, SandboxLabel, SandboxLimits, SandboxSpec, capture,
 };
 
+use super::attacked_backend::RedteamTarget;
 use super::case::SandboxAttackError;
 use super::probe;
-use super::target::RedteamTarget;
 
 /// The timeout of payloads whose case is not about time.
 pub(super) const LONG: Duration = Duration::from_secs(20);

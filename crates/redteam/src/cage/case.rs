@@ -54,7 +54,7 @@ impl fmt::Debug for PayloadAction {
         match self {
             Self::Line(line, _) => f.debug_tuple("Line").field(line).finish(),
             Self::Call(words, refusal, _) => f.debug_tuple("Call").field(words).field(refusal).finish(),
-            Self::Custom(walls, _) => f.debug_tuple("Custom").field(walls).finish(),
+            Self::Custom(mechanisms, _) => f.debug_tuple("Custom").field(mechanisms).finish(),
         }
     }
 }
@@ -86,10 +86,10 @@ impl SandboxAttack {
     pub(super) const fn custom(
         id: &'static str,
         name: &'static str,
-        walls: &'static [IsolationMechanism],
+        mechanisms: &'static [IsolationMechanism],
         steps: SandboxAttackSteps,
     ) -> Self {
-        Self::new(id, name, PayloadAction::Custom(walls, steps))
+        Self::new(id, name, PayloadAction::Custom(mechanisms, steps))
     }
 
     /// Disables mechanisms for the attack itself.
@@ -104,13 +104,13 @@ impl SandboxAttack {
 }
 
 impl AttackPayload for SandboxPayload {
-    fn walls(&self) -> &'static [IsolationMechanism] {
+    fn mechanisms(&self) -> &'static [IsolationMechanism] {
         match self.action {
             PayloadAction::Line(_, control) | PayloadAction::Call(_, _, control) => match control {
-                PayloadControl::Without(walls) | PayloadControl::IfSupported(walls, _) => walls,
+                PayloadControl::Without(mechanisms) | PayloadControl::IfSupported(mechanisms, _) => mechanisms,
                 PayloadControl::Host => &[],
             },
-            PayloadAction::Custom(walls, _) => walls,
+            PayloadAction::Custom(mechanisms, _) => mechanisms,
         }
     }
 }

@@ -7,15 +7,15 @@
 //! proxy.
 
 mod arena;
+mod attacked_backend;
 mod case;
 mod cases;
+mod disposable_supervisor;
 mod probe;
 mod run;
-mod supervisor;
 mod syscall_names;
-mod target;
 
+pub use attacked_backend::RedteamTarget;
 pub use case::{SandboxAttack, SandboxPayload};
 pub use probe::entry as probe_entry;
 pub use run::{cases, run};
-pub use target::RedteamTarget;

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use super::supervisor;
+use super::disposable_supervisor;
 use super::syscall_names::{errno_name, number};
 
 /// The name the probe is started under.
@@ -59,7 +59,7 @@ fn dispatch(words: &[&str]) -> String {
         ["swap", one, other, millis] => swap_names(one, other, parse(millis).unwrap_or(0)),
         ["deep-files", levels, pieces] => format_result(deep_files(parse_count(levels), parse_count(pieces))),
         ["descriptors"] => descriptors(),
-        ["own", dir, without, line] => supervisor::run_supervisor(dir, without, line),
+        ["own", dir, without, line] => disposable_supervisor::run_supervisor(dir, without, line),
         _ => "unknown probe command".to_owned(),
     }
 }

@@ -5,9 +5,9 @@ use std::time::Instant;
 use ralph_sandbox::embedded::IsolationMechanism;
 
 use super::arena::SandboxArena;
+use super::attacked_backend::RedteamTarget;
 use super::case::{PayloadAction, PayloadControl, SandboxAttack, SandboxAttackError};
 use super::cases::ALL;
-use super::target::RedteamTarget;
 use crate::case::{CASE_TIMEOUT, timeout_verdict};
 use crate::report::{AttackReport, AttackVerdict, RedteamReport};
 
@@ -104,8 +104,8 @@ async fn run_control(
     line: &str,
 ) -> Result<String, SandboxAttackError> {
     match control {
-        PayloadControl::Without(walls) | PayloadControl::IfSupported(walls, _) => {
-            arena.run_inside(&off.iter().chain(walls).copied().collect::<Vec<_>>(), line).await
+        PayloadControl::Without(mechanisms) | PayloadControl::IfSupported(mechanisms, _) => {
+            arena.run_inside(&off.iter().chain(mechanisms).copied().collect::<Vec<_>>(), line).await
         }
         PayloadControl::Host => arena.run_on_host(line).await,
     }
@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn every_mechanism_is_tested() {
-        for wall in IsolationMechanism::ALL {
-            assert!(cases().any(|case| case.walls().contains(&wall)), "{wall:?}");
+        for mechanism in IsolationMechanism::ALL {
+            assert!(cases().any(|case| case.mechanisms().contains(&mechanism)), "{mechanism:?}");
         }
     }
 }

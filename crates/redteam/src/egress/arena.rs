@@ -133,7 +133,7 @@ impl EgressArena {
         let host = HostContext::open(home.clone(), env.clone()).await.map_err(suite_error)?;
         // A short timeout, so that cases about slow requests end soon.
         let limits = ProxyLimits { head_time: Duration::from_secs(2), ..ProxyLimits::default() };
-        let outside = Arc::clone(&network) as Arc<dyn ralph_proxy::resolver::EgressResolver>;
+        let outside = Arc::clone(&network) as Arc<dyn ralph_proxy::upstream_network::EgressResolver>;
         let egress = EgressManager::with_resolver(home.clone(), SecretStore::open(&home, &env), outside, limits);
         let backend: Arc<dyn Backend> = Arc::new(EmbeddedBackend::new(EmbeddedOptions {
             dir: home.state_dir().join("embedded"),

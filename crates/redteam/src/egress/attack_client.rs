@@ -93,7 +93,7 @@ impl AttackClient {
     fn step(&mut self, word: &str) -> io::Result<bool> {
         let (verb, rest) = word.split_once(':').unwrap_or((word, ""));
         match verb {
-            "door" => self.socket = Some(ClientSocket::Plain(dial(PROXY_ADDRESS)?)),
+            "proxy" => self.socket = Some(ClientSocket::Plain(dial(PROXY_ADDRESS)?)),
             "tcp" => self.socket = Some(ClientSocket::Plain(dial(rest)?)),
             "name" => {
                 let to = rest.to_socket_addrs()?.next().ok_or(ErrorKind::NotFound)?;
@@ -138,15 +138,15 @@ impl AttackClient {
                 self.note(&format!("certificate {certificate}"));
                 self.socket = Some(socket);
             }
-            "say" => self.socket()?.write(&unescape(rest))?,
+            "send" => self.socket()?.write(&unescape(rest))?,
             "pad" => {
                 let (many, text) = rest.split_once(':').ok_or(ErrorKind::InvalidInput)?;
                 let many = many.parse().map_err(io::Error::other)?;
                 self.write_repeated(many, &unescape(text))?;
             }
-            "hear" => {
+            "receive" => {
                 let answer = self.read_answer()?;
-                self.note(&format!("heard {}", printable(&answer)));
+                self.note(&format!("received {}", printable(&answer)));
             }
             "ask" => {
                 let (kind, name) = rest.split_once(':').ok_or(ErrorKind::InvalidInput)?;
@@ -184,7 +184,7 @@ impl AttackClient {
             return Ok(true);
         }
         let rest = self.read_answer().unwrap_or_default();
-        self.note(&format!("heard {}{}", printable(&head), printable(&rest)));
+        self.note(&format!("received {}{}", printable(&head), printable(&rest)));
         Ok(false)
     }
 

@@ -20,7 +20,7 @@ pub struct EgressPayload(pub(super) EgressAttack);
 
 impl AttackPayload for EgressPayload {
     /// The proxy has to stop these attacks, whatever mechanisms the cage has.
-    fn walls(&self) -> &'static [IsolationMechanism] {
+    fn mechanisms(&self) -> &'static [IsolationMechanism] {
         &[]
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn printable(bytes: &[u8]) -> String {
 pub(super) fn is_complete_answer(bytes: &[u8]) -> bool {
     if !bytes.starts_with(b"HTTP/1.") {
         // The whole answer of a recorder to anything but a request.
-        return bytes == b"heard";
+        return bytes == b"received";
     }
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
     let head = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).to_ascii_lowercase();

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ralph_proxy::resolver::{EgressResolver, ResolverFuture};
+use ralph_proxy::upstream_network::{EgressResolver, ResolverFuture};
 use rustls::ClientConfig;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio_rustls::TlsAcceptor;

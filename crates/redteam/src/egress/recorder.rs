@@ -47,7 +47,7 @@ pub(super) async fn record_datagrams(socket: UdpSocket, happened: Arc<Mutex<Netw
         let text = String::from_utf8_lossy(room.get(..got).unwrap_or_default()).into_owned();
         lock(&happened).messages.push(RecordedMessage { name: None, text });
         // The sender may already be gone.
-        socket.send_to(b"heard", from).await.ok();
+        socket.send_to(b"received", from).await.ok();
     }
 }
 
@@ -170,7 +170,7 @@ async fn write_answer(stream: &mut (impl AsyncWrite + Unpin), request: &str) -> 
             return stream.flush().await;
         }
         _ if request.contains(" HTTP/1.") => plain("", "hello"),
-        _ => "heard".to_owned(),
+        _ => "received".to_owned(),
     };
     stream.write_all(text.as_bytes()).await?;
     stream.flush().await

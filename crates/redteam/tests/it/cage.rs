@@ -30,11 +30,11 @@ async fn the_whole_cage_holds() {
 /// A mechanism whose absence no case detects might as well not exist.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_missing_wall_is_noticed() {
-    for wall in IsolationMechanism::ALL {
-        let name = serde_json::to_value(wall).expect("a name");
-        let only = format!("wall:{}", name.as_str().expect("a name"));
-        let report = attack(vec![wall], Some(&only)).await;
-        assert!(report.escaped().next().is_some(), "no case detects that {wall:?} is missing:\n{report}");
+    for mechanism in IsolationMechanism::ALL {
+        let name = serde_json::to_value(mechanism).expect("a name");
+        let only = format!("mechanism:{}", name.as_str().expect("a name"));
+        let report = attack(vec![mechanism], Some(&only)).await;
+        assert!(report.escaped().next().is_some(), "no case detects that {mechanism:?} is missing:\n{report}");
     }
 }
 

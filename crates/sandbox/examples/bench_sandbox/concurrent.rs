@@ -82,7 +82,7 @@ fn report_memory(table: &mut SandboxBenchReport, name: &str, count: usize, kerne
     if let (Some(before), Some(after)) = (own, read_kib("/proc/self/smaps_rollup", "Pss:")) {
         table.add_figure(format!("{name}: the supervisor's share of it"), each(after - before), "MiB");
     }
-    table.add_figure(format!("{name}: the kernel's share of it, all told"), each(kernel_kib() - kernel), "MiB");
+    table.add_figure(format!("{name}: the kernel's share of it, in total"), each(kernel_kib() - kernel), "MiB");
 }
 
 /// Returns the memory that the kernel uses itself: structures, stacks, page tables, and per-processor data.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::ConformanceOutcome;
-use crate::{Backend, Error, ExecOutput, ExecRequest, ExecStatus, Sandbox, SandboxLabel, SandboxSpec, capture, token};
+use crate::{
+    Backend, Error, ExecOutput, ExecRequest, ExecStatus, Sandbox, SandboxLabel, SandboxSpec, capture, random_name,
+};
 
 /// The timeout of commands whose case is not about time.
 pub(super) const LONG: Duration = Duration::from_mins(1);
@@ -154,7 +156,7 @@ pub(super) struct ConformanceFixture<'a> {
 
 impl<'a> ConformanceFixture<'a> {
     pub(super) async fn new(backend: &'a dyn Backend) -> Result<Self, ConformanceError> {
-        let token = token::random();
+        let token = random_name::random();
         let sandbox = backend.create(&spec(&token, "shared")).await?;
         Ok(Self { backend, sandbox, token })
     }
@@ -178,7 +180,7 @@ impl<'a> ConformanceFixture<'a> {
 
     /// Creates a directory on the host that is removed with the value.
     pub(super) fn host_folder(&self) -> std::io::Result<HostFolder> {
-        let path = std::env::temp_dir().join(format!("ralph-conformance-{}-{}", self.token, token::random()));
+        let path = std::env::temp_dir().join(format!("ralph-conformance-{}-{}", self.token, random_name::random()));
         std::fs::create_dir(&path)?;
         Ok(HostFolder(path))
     }

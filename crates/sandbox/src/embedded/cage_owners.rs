@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::sandbox_dirs::host_error;
-use crate::{Error, token};
+use crate::{Error, random_name};
 
 const LOCK_FILE: &str = "lock";
 const PID_FILE_PREFIX: &str = "cage-";
@@ -61,7 +61,7 @@ pub(super) struct CagePidFile {
 impl CagePidFile {
     pub(super) fn write(folder: &Path, launcher: Option<u32>, lock: SandboxLock) -> io::Result<Self> {
         remove_dead_pid_files(folder);
-        let path = folder.join(format!("{PID_FILE_PREFIX}{}", token::random()));
+        let path = folder.join(format!("{PID_FILE_PREFIX}{}", random_name::random()));
         let pid = launcher.unwrap_or(0);
         fs::write(&path, format!("{pid} {}\n", start_time(pid).unwrap_or(0)))?;
         Ok(Self { path, _lock: lock })
@@ -176,7 +176,7 @@ fn parse_start_time(stat: &str) -> Option<u64> {
 /// Returns a name for a control group that identifies its owner.
 pub(super) fn cgroup_name() -> String {
     let pid = std::process::id();
-    format!("{CGROUP_PREFIX}{pid}-{}-{}", start_time(pid).unwrap_or(0), token::random())
+    format!("{CGROUP_PREFIX}{pid}-{}-{}", start_time(pid).unwrap_or(0), random_name::random())
 }
 
 /// Returns whether a control group was created by a ralph process that is dead.

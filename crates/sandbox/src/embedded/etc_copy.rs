@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use ralph_core::hash::sha256;
 
 use super::host_system::identity_files;
-use crate::{files, token};
+use crate::{files, random_name};
 
 /// Settings that contain no secrets and that programs need to run.
 const PUBLIC_SETTINGS: [&str; 24] = [
@@ -78,7 +78,7 @@ pub(super) fn ensure_copy(dir: &Path, etc: &Path, hostname: &str, home: &str) ->
     if place.is_dir() {
         return Ok(place);
     }
-    let fresh = place.with_extension(token::random());
+    let fresh = place.with_extension(random_name::random());
     let made = write_copy(&fresh, &parts, &texts).and_then(|()| fs::rename(&fresh, &place));
     match made {
         Ok(()) => Ok(place),

@@ -16,7 +16,7 @@ use super::layout::{self, SNAPSHOT_VOLUMES};
 use super::plan::IdMapping;
 use crate::files::{self, RootDir};
 use crate::sandbox_dirs::{SandboxMeta, host_error};
-use crate::{Error, token};
+use crate::{Error, random_name};
 
 /// The file with the name of a snapshot that is being taken.
 const PENDING_FILE: &str = "snapshot";
@@ -31,7 +31,7 @@ pub(super) fn take(layers: &Path, id: &str, folder: &Path, ids: &IdMapping) -> R
     if SandboxMeta::read(id, folder)?.layers.len() >= MAX_LAYERS {
         return Err(Error::Refused { path: folder.to_owned(), why: "it is based on too many snapshots already" });
     }
-    let name = token::random();
+    let name = random_name::random();
     let note = folder.join(PENDING_FILE);
     fs::write(&note, &name).map_err(host_error("write", &note))?;
     finish(layers, id, folder, ids)?;

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, fchmod, fstat, open, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
-use crate::{Error, token};
+use crate::{Error, random_name};
 
 /// The most directories open at a time; deeper ones are first moved to the top.
 const MAX_DEPTH: usize = 32;
@@ -79,7 +79,7 @@ fn empty_directory(top: OwnedFd) -> io::Result<()> {
             if depth < MAX_DEPTH {
                 levels.push(OpenDirectory::new(inner, name)?);
             } else {
-                renameat(level.directory.fd()?, name, &summit, format!(".deep-{}", token::random()))?;
+                renameat(level.directory.fd()?, name, &summit, format!(".deep-{}", random_name::random()))?;
             }
             continue;
         }

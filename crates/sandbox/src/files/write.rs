@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::path::{plain_components, split_file_path};
 use super::root_dir::{MissingDirPolicy, RootDir, check_regular};
 use crate::Error;
-use crate::token;
+use crate::random_name;
 
 const NEW_FILE_MODE: u32 = 0o644;
 
@@ -95,7 +95,7 @@ struct ReplacementFile<'a> {
 
 impl<'a> ReplacementFile<'a> {
     fn new(root: &RootDir, here: &'a OwnedFd, path: &Path) -> Result<Self, Error> {
-        let name = format!(".ralph-{}.tmp", token::random());
+        let name = format!(".ralph-{}.tmp", random_name::random());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(here, &name, flags, Mode::RUSR | Mode::WUSR) {
             Ok(fd) => {

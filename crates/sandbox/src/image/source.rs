@@ -12,7 +12,7 @@ use super::error::printable;
 use super::tar_reader::{SkipRead, TarEntryKind, TarError, TarReader};
 use super::{ImageError, ImageLimits, entry_path};
 use crate::files::{self, RootDir};
-use crate::token;
+use crate::random_name;
 
 /// The most files an archive may have; the largest real archives have three per layer.
 const MAX_MEMBERS: usize = 10_000;
@@ -242,7 +242,7 @@ fn decompress_to_file(
     store: &Path,
     limits: &ImageLimits,
 ) -> Result<File, ImageError> {
-    let temporary = store.join(format!("{}.tmp", token::random()));
+    let temporary = store.join(format!("{}.tmp", random_name::random()));
     let failed = |doing| {
         let path = temporary.clone();
         move |source| ImageError::Store { doing, path, source }

@@ -15,7 +15,7 @@ use super::watchdog::Watchdog;
 use crate::sandbox_dirs::{self, SandboxDirs, SandboxMeta, blocking, host_error};
 use crate::{
     Backend, BackendCapabilities, BackendCheck, BackendCheckStatus, EgressSupport, Error, IsolationLevel, PruneResult,
-    PruneRule, Sandbox, SandboxSpec, SandboxSummary, token,
+    PruneRule, Sandbox, SandboxSpec, SandboxSummary, random_name,
 };
 
 /// A backend whose sandboxes are folders on the host, without any isolation.
@@ -44,7 +44,7 @@ impl LocalBackend {
 
     /// Finds programs on this `PATH` instead.
     pub fn with_path(dir: PathBuf, path: OsString) -> Self {
-        let owner = TagOwner::current(token::random());
+        let owner = TagOwner::current(random_name::random());
         let watchdog = Arc::new(Watchdog::new(&owner.token));
         Self {
             shared: Arc::new(LocalState {

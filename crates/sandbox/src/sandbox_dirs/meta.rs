@@ -10,7 +10,7 @@ use ralph_core::config::ToolchainSelection;
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, RootDir};
-use crate::{Error, HostLayer, SandboxLimits, SandboxNetwork, SandboxSpec, SandboxSummary, token};
+use crate::{Error, HostLayer, SandboxLimits, SandboxNetwork, SandboxSpec, SandboxSummary, random_name};
 
 pub(crate) const META_FILE: &str = "meta.json";
 const META_FORMAT: u64 = 1;
@@ -50,7 +50,7 @@ impl SandboxMeta {
         Self {
             format: META_FORMAT,
             id: spec.name.clone(),
-            key: token::random(),
+            key: random_name::random(),
             fingerprint: spec.fingerprint(),
             image: spec.image.clone(),
             labels: spec.labels.clone(),

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::files;
-use crate::{Backend, Error, PruneResult, PruneRule, SandboxLabel, SandboxSummary, token};
+use crate::{Backend, Error, PruneResult, PruneRule, SandboxLabel, SandboxSummary, random_name};
 
 mod meta;
 
@@ -57,7 +57,7 @@ impl SandboxDirs {
             }
         });
         let _lock = lock(&dir, FlockOperation::LockShared)?;
-        let tmp_folder = dir.join(format!("{TMP_PREFIX}{}", token::random()));
+        let tmp_folder = dir.join(format!("{TMP_PREFIX}{}", random_name::random()));
         let folder = dir.join(&meta.id);
         DirBuilder::new().mode(0o700).create(&tmp_folder).map_err(host_error("make", &tmp_folder))?;
         let placed = fill(&tmp_folder)
@@ -112,7 +112,7 @@ impl SandboxDirs {
     pub(crate) fn move_to_trash(&self, folder: &Path) -> Result<TrashDir, Error> {
         let dir = self.dir()?;
         let lock = lock(&dir, FlockOperation::LockShared)?;
-        let path = dir.join(format!("{TRASH_PREFIX}{}", token::random()));
+        let path = dir.join(format!("{TRASH_PREFIX}{}", random_name::random()));
         fs::rename(folder, &path).map_err(host_error("move away", folder))?;
         Ok(TrashDir { path, _lock: lock })
     }

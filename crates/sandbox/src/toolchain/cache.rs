@@ -6,8 +6,8 @@ use std::path::Path;
 use super::fs_probe;
 use super::host::SANDBOX_HOME;
 use super::path_policy;
-use super::plan::ToolchainPlan;
 use super::setup::{BindMask, MaskKind, ToolchainBind, ToolchainCache};
+use super::setup_builder::ToolchainPlan;
 
 struct CacheLocation {
     name: &'static str,

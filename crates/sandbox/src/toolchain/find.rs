@@ -8,10 +8,10 @@ use ralph_core::text::did_you_mean;
 use super::error::ToolchainError;
 use super::host::{HostPaths, SANDBOX_HOME, ToolchainHost};
 use super::path_policy::UserHome;
-use super::plan::{DirectoryClaim, PathEntry, ToolchainPlan};
 use super::setup::ToolchainSetup;
+use super::setup_builder::{DirectoryClaim, PathEntry, ToolchainPlan};
 use super::{
-    cache, fs_probe, known_tools, names, polyglot_manager, program_links, registries, rust, unclaimed_dirs,
+    cache, fs_probe, known_tools, names, other_path_dirs, polyglot_manager, program_links, registries, rust,
     version_manager,
 };
 
@@ -117,7 +117,7 @@ fn visit_path_dir(plan: &mut ToolchainPlan<'_>, dir: &Path) {
     let entry = PathEntry { named, real };
     if claim(plan, &entry) == DirectoryClaim::NotMine {
         match plan.asked {
-            ToolchainSelection::Auto => unclaimed_dirs::show(plan, &entry),
+            ToolchainSelection::Auto => other_path_dirs::show(plan, &entry),
             // A named folder is already bound.
             ToolchainSelection::Only(_) | ToolchainSelection::None => (),
         }

@@ -3,8 +3,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::plan::{DirectoryClaim, PathEntry, ToolchainPlan};
 use super::setup::MaskKind;
+use super::setup_builder::{DirectoryClaim, PathEntry, ToolchainPlan};
 
 struct KnownTool {
     name: &'static str,

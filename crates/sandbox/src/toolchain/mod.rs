@@ -26,17 +26,17 @@ mod fs_probe;
 mod host;
 mod known_tools;
 mod names;
+mod other_path_dirs;
 mod path_policy;
-mod plan;
 mod polyglot_manager;
 mod program_links;
 mod registries;
 mod rust;
 mod secret_files;
 mod setup;
+mod setup_builder;
 #[cfg(test)]
 mod tests;
-mod unclaimed_dirs;
 mod version_manager;
 
 pub use error::ToolchainError;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::fs_probe;
 use super::names::language;
-use super::plan::{DirectoryClaim, PathEntry, ToolchainPlan};
 use super::registries::toml_settings;
+use super::setup_builder::{DirectoryClaim, PathEntry, ToolchainPlan};
 
 /// Returns tools with their versions, as in the manager's settings.
 type VersionReader = fn(&ToolchainPlan<'_>) -> Vec<(String, String)>;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::fs_probe::{self, HostFileKind};
-use super::plan::{DirectoryClaim, PathEntry, ToolchainPlan};
+use super::setup_builder::{DirectoryClaim, PathEntry, ToolchainPlan};
 use super::{known_tools, polyglot_manager, version_manager};
 
 /// The most programs named in one note.

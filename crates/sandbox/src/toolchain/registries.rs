@@ -11,7 +11,7 @@ use std::path::Path;
 use ralph_core::redact::Redactor;
 
 use super::fs_probe;
-use super::plan::ToolchainPlan;
+use super::setup_builder::ToolchainPlan;
 
 /// One `key = "text"` of a TOML file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use super::fs_probe;
 use super::host::SANDBOX_HOME;
-use super::plan::{DirectoryClaim, PathEntry, ToolchainPlan};
 use super::registries::toml_settings;
+use super::setup_builder::{DirectoryClaim, PathEntry, ToolchainPlan};
 
 const NAMES: &[&str] = &["rustup", "rust"];
 

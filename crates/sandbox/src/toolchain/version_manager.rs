@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::fs_probe;
-use super::plan::{DirectoryClaim, PathEntry, ToolchainPlan};
+use super::setup_builder::{DirectoryClaim, PathEntry, ToolchainPlan};
 
 struct VersionManager {
     name: &'static str,

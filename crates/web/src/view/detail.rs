@@ -103,7 +103,7 @@ pub fn rest_reason(status: &RunStatus, run: &str, live: bool) -> Option<(String,
         | RunStatus::Failed { reason, next }
         | RunStatus::Stopped { reason, next } => Some((reason.describe(), next.clone())),
         RunStatus::Preparing | RunStatus::Running if !live => {
-            Some(("its process ended without a word".to_owned(), RunStopReason::Interrupted.next_step(run)))
+            Some(("its process ended unexpectedly".to_owned(), RunStopReason::Interrupted.next_step(run)))
         }
         RunStatus::Queued | RunStatus::Preparing | RunStatus::Running | RunStatus::Succeeded => None,
     }
@@ -120,7 +120,7 @@ pub fn summary(listing: RunListing, live: bool) -> RunSummary {
         task_id: listing.task_id,
         title: listing.title,
         repo: listing.repo,
-        branch: listing.branch,
+        branch: listing.branch.into(),
         iteration: listing.iteration,
         max_iterations: listing.max_iterations,
         boxes_verified: listing.boxes_verified,
@@ -168,7 +168,7 @@ fn boxes(state: &RunState) -> Vec<CheckboxView> {
         milestone: pinned.milestone.clone(),
         verified: state.verified.contains(&pinned.id),
         proofs: pinned.proofs.clone(),
-        own_proof: ralph_core::proof::has_own_proof(&state.started, pinned),
+        own_proof: ralph_core::proof_files::has_own_proof(&state.started, pinned),
     };
     state.started.boxes.iter().map(line).collect()
 }

@@ -177,7 +177,7 @@ pub fn event_text(event: &Event, state: Option<&RunState>) -> Option<EventText> 
         }
         Event::MitigationApplied { rung, profile, why, .. } => {
             let what = match rung {
-                LadderRung::Rotate => "a fresh session, told why".to_owned(),
+                LadderRung::Rotate => "a fresh session that gets the reason".to_owned(),
                 LadderRung::Fallback => format!("the fallback profile {profile}"),
                 LadderRung::Diagnose => "a diagnosis".to_owned(),
                 LadderRung::Pause => "a person has to look".to_owned(),
@@ -211,7 +211,7 @@ pub fn event_text(event: &Event, state: Option<&RunState>) -> Option<EventText> 
                 ),
             };
             let sha = head(sha.as_deref().unwrap_or(""), 10);
-            EventText::plain(format!("  handed over {} up to {sha}{found}", pluralize(*commits, "commit")))
+            EventText::plain(format!("  imported {} up to {sha}{found}", pluralize(*commits, "commit")))
         }
         Event::Pushed { to, branch, sha } => {
             EventText::plain(format!("pushed {branch} at {} to {}", head(sha, 10), one_line(to, 80)))

@@ -126,7 +126,7 @@ pub fn progress_text(control: &Control) -> String {
     match control {
         Control::Pause => "pausing after the action under way".to_owned(),
         Control::Resume => "going on".to_owned(),
-        Control::Rotate { .. } => "asking for a fresh look".to_owned(),
+        Control::Rotate { .. } => "asking for a fresh session".to_owned(),
         Control::Stop => "stopping".to_owned(),
         Control::SetProfile { name } => format!("changing to profile {name}"),
         Control::Note { .. } => "leaving the note".to_owned(),
@@ -144,7 +144,7 @@ fn done_text(control: &Control) -> String {
     match control {
         Control::Pause => "it is paused".to_owned(),
         Control::Resume => "it goes on".to_owned(),
-        Control::Rotate { .. } => "the next iteration starts with a fresh look".to_owned(),
+        Control::Rotate { .. } => "the next iteration starts with a fresh session".to_owned(),
         Control::Stop => "it is stopped; its commits are kept".to_owned(),
         Control::SetProfile { name } => format!("from the next iteration on it works with {name}"),
         Control::Note { .. } => "the model reads your note in the next iteration".to_owned(),

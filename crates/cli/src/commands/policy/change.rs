@@ -8,7 +8,7 @@ use std::path::Path;
 use ralph_core::config::{ConfigOrigin, parse_toml};
 use ralph_core::control::{Control, ControlHosts};
 use ralph_core::egress::{EgressTarget, is_localhost};
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::policy::{BadRule, HostPattern, PRESETS, Policy, PolicyMode, PolicyRule, expand, shell_argument};
 use ralph_core::text::strip_control;
 use ralph_engine::setup::config_file;
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::config_edit::{ConfigEdit, edit};
 use crate::args::PolicyChangeArgs;
-use crate::commands::steer::send_with_notice;
+use crate::commands::send_control::send_with_notice;
 use crate::error::{CliError, CliResult};
 use crate::setup::{CliSetup, error_with_hint};
 use crate::ui::Ui;

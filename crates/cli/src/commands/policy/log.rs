@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use ralph_core::audit::{AuditRecord, AuditRecordKind};
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_core::policy::PolicyRule;
 use ralph_core::run::RunState;
 use ralph_engine::audit::{AuditLine, AuditReader};
@@ -55,7 +55,7 @@ pub(super) async fn log(setup: &CliSetup, args: &PolicyLogArgs, ui: &mut Ui) -> 
 
 fn is_live(folder: &RunFolder) -> Result<bool, CliError> {
     let state: RunState = folder.state()?;
-    Ok(state.status.is_active() && folder.is_locked())
+    Ok(state.status.is_active() && folder.is_live())
 }
 
 fn matches_filter(entry: &AuditLine, denied: bool) -> bool {

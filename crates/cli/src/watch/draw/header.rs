@@ -103,7 +103,7 @@ fn activity_lines(model: &WatchModel, state: &RunState, width: usize) -> Vec<Lin
         let crashed = state.status.is_active();
         let why = match &state.status {
             RunStatus::Paused { reason: RunStopReason::Quota { until }, .. } => quota_text(model, *until),
-            _ if crashed => format!("nobody drives this run: {why}"),
+            _ if crashed => format!("no process works on this run: {why}"),
             _ => why,
         };
         let tone =

@@ -1,9 +1,9 @@
 //! Renders the model into terminal cells, as a pure function that works at any screen size. Colour only repeats what
 //! words and marks already say.
 
-mod boxes;
 mod budgets;
 mod chart;
+mod checkboxes;
 pub(super) mod header;
 mod iterations;
 mod log;

@@ -9,13 +9,13 @@ use super::super::layout::screen_layout;
 use super::super::model::{InputMode, WatchModel};
 use super::super::text;
 use super::theme::{TextTone, style};
-use super::{boxes, budgets, header, iterations, log, overlay};
+use super::{budgets, checkboxes, header, iterations, log, overlay};
 
 /// Draws the whole screen.
 pub(in super::super) fn draw(model: &WatchModel, frame: &mut Frame<'_>) {
     let area = frame.area();
     if area.width < 16 || area.height < 5 {
-        let words = text::truncate("ralph watch needs more room", usize::from(area.width));
+        let words = text::truncate("ralph watch needs a larger window", usize::from(area.width));
         frame.render_widget(Paragraph::new(words), area);
         return;
     }
@@ -24,8 +24,8 @@ pub(in super::super) fn draw(model: &WatchModel, frame: &mut Frame<'_>) {
     frame.render_widget(Paragraph::new(budgets::summary_lines(model, plan.strip)), plan.strip);
     let inside = panel(model, frame, plan.iterations, plan.framed, "Iterations", "");
     frame.render_widget(Paragraph::new(iterations::lines(model, inside)), inside);
-    let inside = panel(model, frame, plan.boxes, plan.framed, "Boxes", &boxes::verified_text(model));
-    frame.render_widget(Paragraph::new(boxes::lines(model, inside)), inside);
+    let inside = panel(model, frame, plan.boxes, plan.framed, "Boxes", &checkboxes::verified_text(model));
+    frame.render_widget(Paragraph::new(checkboxes::lines(model, inside)), inside);
     let inside = panel(model, frame, plan.budgets, plan.framed, "Budgets", "");
     frame.render_widget(Paragraph::new(budgets::lines(model, inside)), inside);
     let inside = panel(model, frame, plan.log, plan.framed, "Log", &log::follow_status(model, plan.log.width));

@@ -61,7 +61,7 @@ fn every_control_is_pending_until_its_event() {
         "it is stopped; its commits are kept",
     );
     for (keys, control, pending, done) in [
-        ("r", Control::Rotate { why: None }, "asking for a fresh look", "starts with a fresh look"),
+        ("r", Control::Rotate { why: None }, "asking for a fresh session", "starts with a fresh session"),
         ("d", Control::Diagnose, "asking for a diagnosis", "a diagnosis was asked for"),
         ("nmind the gap\n", Control::Note { text: "mind the gap".to_owned() }, "leaving the note", "reads your note"),
         ("gno sudo\n", Control::Guardrail { text: "no sudo".to_owned() }, "putting up the sign", "sees your sign"),
@@ -78,7 +78,7 @@ fn a_second_press_sends_nothing() {
     assert_eq!(story.press('p'), Some(WatchEffect::Send(Control::Pause)));
     assert_eq!(story.press('p'), None);
     assert_eq!(story.press('r'), Some(WatchEffect::Send(Control::Rotate { why: None })));
-    assert!(story.screen(120, 40).contains("pausing after the action under way 0s · asking for a fresh look 0s"));
+    assert!(story.screen(120, 40).contains("pausing after the action under way 0s · asking for a fresh session 0s"));
 }
 
 #[test]
@@ -239,7 +239,10 @@ fn p_pauses_or_resumes() {
     let mut crashed = running_fixture();
     crashed.model.update(WatchMessage::Live(false));
     let screen = crashed.screen(80, 24);
-    assert!(screen.contains("nobody drives this run") && screen.contains("ralph resume d1vn1bc09rwx"), "{screen}");
+    assert!(
+        screen.contains("no process works on this run") && screen.contains("ralph resume d1vn1bc09rwx"),
+        "{screen}"
+    );
     assert_eq!(crashed.press('p'), Some(WatchEffect::ResumeRun));
 
     let mut failed = running_fixture();

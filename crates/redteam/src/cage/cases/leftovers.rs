@@ -9,9 +9,9 @@ use ralph_sandbox::{Backend as _, Error, SandboxSpec};
 
 use super::super::arena::SandboxArena;
 use super::super::case::{SandboxAttack, SandboxAttackError, SandboxAttackSteps, attack_verdict, require_control};
-use super::super::supervisor;
+use super::super::disposable_supervisor;
 use super::processes::{command_lines, is_still_running};
-use crate::case::wall_name;
+use crate::case::mechanism_name;
 use crate::report::AttackVerdict;
 
 const fn custom(id: &'static str, name: &'static str, steps: SandboxAttackSteps) -> SandboxAttack {
@@ -60,9 +60,10 @@ async fn nothing_left(arena: &SandboxArena<'_>) -> Result<AttackVerdict, Sandbox
 async fn killed_supervisor(arena: &SandboxArena<'_>) -> Result<AttackVerdict, SandboxAttackError> {
     let dir = arena.folder.join("killed");
     let sign = format!("48.0{}", std::process::id());
-    let walls: Vec<String> = arena.options()?.disabled_mechanisms.iter().map(|wall| wall_name(*wall)).collect();
+    let mechanisms: Vec<String> =
+        arena.options()?.disabled_mechanisms.iter().map(|mechanism| mechanism_name(*mechanism)).collect();
     let mut owner = Command::new(arena.probe())
-        .args(["own".as_ref(), dir.as_os_str(), walls.join(",").as_ref()])
+        .args(["own".as_ref(), dir.as_os_str(), mechanisms.join(",").as_ref()])
         .arg(format!("(setsid sleep {sign} &); sleep {sign}"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -78,7 +79,7 @@ async fn killed_supervisor(arena: &SandboxArena<'_>) -> Result<AttackVerdict, Sa
     let after = is_still_running(&sign).await;
     let backend = EmbeddedBackend::new(EmbeddedOptions { dir, ..arena.options()?.clone() });
     let listed = backend.list().await?.len();
-    backend.open(supervisor::SANDBOX_NAME).await?.destroy().await?;
+    backend.open(disposable_supervisor::SANDBOX_NAME).await?.destroy().await?;
     let left = backend.list().await?.len();
     require_control("the command never ran", seen == 2 && listed == 1)?;
     attack_verdict(after || left > 0, format!("processes are still running: {after}; {left} folders are left"))

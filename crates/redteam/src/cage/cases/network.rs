@@ -225,7 +225,7 @@ async fn start_listener(
 ) -> Result<String, SandboxAttackError> {
     let at = if kind == "tcp" { "0.0.0.0:0".to_owned() } else { format!("@inside-{}", arena.token) };
     let line = format!(
-        "\"$PROBE\" listen {kind} {at} 8 > heard & for i in $(seq 100); do grep -q listening heard && break; sleep 0.05; done; cat heard"
+        "\"$PROBE\" listen {kind} {at} 8 > received & for i in $(seq 100); do grep -q listening received && break; sleep 0.05; done; cat received"
     );
     let printed = arena.run_text(sandbox, &line).await?;
     let place = printed.split_whitespace().nth(1).map(str::to_owned);

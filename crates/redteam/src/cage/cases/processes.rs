@@ -10,7 +10,7 @@ use ralph_sandbox::embedded::IsolationMechanism::{self, Capabilities, Descriptor
 use super::super::arena::{LONG, SandboxArena, random_token, spawn_victim};
 use super::super::case::PayloadControl::{Host, IfSupported, Without};
 use super::super::case::{SandboxAttack, SandboxAttackError, attack_verdict, require_control};
-use crate::case::wall_name;
+use crate::case::mechanism_name;
 use crate::report::AttackVerdict;
 
 pub(super) const CASES: &[SandboxAttack] = &[
@@ -196,7 +196,7 @@ async fn kill_init(arena: &SandboxArena<'_>) -> Result<AttackVerdict, SandboxAtt
 async fn inherited_secret(
     arena: &SandboxArena<'_>,
     case: &SandboxAttack,
-    wall: IsolationMechanism,
+    mechanism: IsolationMechanism,
     line: &str,
 ) -> Result<AttackVerdict, SandboxAttackError> {
     let lacking: Vec<IsolationMechanism> =
@@ -205,7 +205,7 @@ async fn inherited_secret(
     if printed.contains(&arena.canary) {
         return attack_verdict(true, "the secret is inside");
     }
-    let open: Vec<IsolationMechanism> = lacking.iter().copied().chain([wall]).collect();
+    let open: Vec<IsolationMechanism> = lacking.iter().copied().chain([mechanism]).collect();
     let there = run_under_supervisor(arena, &open, line).await?;
     require_control(&format!("it is not found without the mechanism either: {there}"), there.contains(&arena.canary))?;
     attack_verdict(false, "")
@@ -216,7 +216,7 @@ async fn run_under_supervisor(
     without: &[IsolationMechanism],
     line: &str,
 ) -> Result<String, SandboxAttackError> {
-    let walls: Vec<String> = without.iter().map(|wall| wall_name(*wall)).collect();
+    let mechanisms: Vec<String> = without.iter().map(|mechanism| mechanism_name(*mechanism)).collect();
     let dir = arena.folder.join(format!("owner-{}", random_token()?));
     let mut command = Command::new("sh");
     command
@@ -224,7 +224,7 @@ async fn run_under_supervisor(
         .arg(arena.probe())
         .arg(arena.folder.join("home/.ssh/id_canary"))
         .arg(&dir)
-        .args([&walls.join(","), line])
+        .args([&mechanisms.join(","), line])
         .env("RALPH_CANARY", &arena.canary)
         .stdin(Stdio::null());
     let output = tokio::process::Command::from(command).kill_on_drop(true).output().await?;

@@ -38,10 +38,10 @@ fn call(last: &str) -> Vec<String> {
     let body =
         format!(r#"{{"model":"canary-model","max_tokens":{OUTPUT},"messages":[{{"role":"user","content":"hello"}}]}}"#);
     let head = format!(
-        r"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {{model}}\r\nContent-Length: {}\r\n\r\n{body}",
+        r"send:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {{model}}\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    vec!["door".to_owned(), head, last.to_owned()]
+    vec!["proxy".to_owned(), head, last.to_owned()]
 }
 
 fn parallel_calls(last: &str) -> Vec<String> {
@@ -56,10 +56,10 @@ fn bill(happened: &NetworkTrace) -> u64 {
 async fn parallel(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     let ledger = ledger_with_cap(CAP);
     let cage = arena.new_cage(Strict, ledger.clone()).await?;
-    let (reply, happened) = arena.run_attack(&cage, &parallel_calls("hear")).await?;
+    let (reply, happened) = arena.run_attack(&cage, &parallel_calls("receive")).await?;
     let _ = cage.sandbox.destroy().await;
     let rich = arena.new_cage(Strict, ample_ledger()).await?;
-    let (there, all) = arena.run_attack(&rich, &parallel_calls("hear")).await?;
+    let (there, all) = arena.run_attack(&rich, &parallel_calls("receive")).await?;
     let _ = rich.sandbox.destroy().await;
     require_control(there, all.messages.len() == CALLS && bill(&all) > CAP)?;
     let (bill, settled, made) = (bill(&happened), ledger.settled().cost.0, happened.messages.len());
@@ -73,9 +73,9 @@ async fn parallel(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
 
 async fn spent(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     let cage = arena.new_cage(Strict, ledger_with_cap(1)).await?;
-    let (reply, happened) = arena.run_attack(&cage, &call("hear")).await?;
+    let (reply, happened) = arena.run_attack(&cage, &call("receive")).await?;
     let _ = cage.sandbox.destroy().await;
-    let (there, reached) = arena.run_attack(&*arena.shared_cage(Strict).await?, &call("hear")).await?;
+    let (there, reached) = arena.run_attack(&*arena.shared_cage(Strict).await?, &call("receive")).await?;
     require_control(there, !reached.messages.is_empty())?;
     require_control(&reply, reply.contains("HTTP/1.1 402"))?;
     case_verdict(!happened.is_empty(), happened.summary())

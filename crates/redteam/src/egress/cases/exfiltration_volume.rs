@@ -18,9 +18,9 @@ pub(super) const CASES: &[EgressCase] = &[
             &[
                 "connect:allowed.test:443",
                 "tls:allowed.test",
-                r"say:PUT / HTTP/1.1\r\nHost: allowed.test\r\nContent-Length: 300000\r\n\r\n",
+                r"send:PUT / HTTP/1.1\r\nHost: allowed.test\r\nContent-Length: 300000\r\n\r\n",
                 "pad:300000:a",
-                "hear",
+                "receive",
             ],
         ))
     }),
@@ -31,9 +31,9 @@ pub(super) const CASES: &[EgressCase] = &[
                 "many:30",
                 "connect:allowed.test:443",
                 "tls:allowed.test",
-                r"say:PUT / HTTP/1.1\r\nHost: allowed.test\r\nContent-Length: 5000\r\n\r\n",
+                r"send:PUT / HTTP/1.1\r\nHost: allowed.test\r\nContent-Length: 5000\r\n\r\n",
                 "pad:5000:a",
-                "hear",
+                "receive",
             ],
         ))
     }),
@@ -43,9 +43,9 @@ pub(super) const CASES: &[EgressCase] = &[
             &[
                 "name:allowed.test:443",
                 "tls:allowed.test",
-                r"say:PUT / HTTP/1.1\r\nHost: allowed.test\r\nContent-Length: 300000\r\n\r\n",
+                r"send:PUT / HTTP/1.1\r\nHost: allowed.test\r\nContent-Length: 300000\r\n\r\n",
                 "pad:300000:a",
-                "hear",
+                "receive",
             ],
         ))
     }),
@@ -53,10 +53,10 @@ pub(super) const CASES: &[EgressCase] = &[
         Box::pin(alarm_is_raised(
             arena,
             &[
-                "door",
-                r"say:PUT http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\nContent-Length: 300000\r\n\r\n",
+                "proxy",
+                r"send:PUT http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\nContent-Length: 300000\r\n\r\n",
                 "pad:300000:a",
-                "hear",
+                "receive",
             ],
         ))
     }),

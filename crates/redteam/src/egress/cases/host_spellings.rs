@@ -5,10 +5,10 @@ use super::super::case::EgressControl::{Other, Same};
 use super::super::policies::PolicyPreset::{Denying, Open};
 
 const CONNECT: &[&str] =
-    &["connect:evil.test:443", "tls:evil.test", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"];
+    &["connect:evil.test:443", "tls:evil.test", r"send:GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "receive"];
 const SOCKS: &[&str] =
-    &["socks:evil.test:443", "tls:evil.test", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"];
-const ABSOLUTE: &[&str] = &["door", r"say:GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"];
+    &["socks:evil.test:443", "tls:evil.test", r"send:GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "receive"];
+const ABSOLUTE: &[&str] = &["proxy", r"send:GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "receive"];
 
 /// Each spelling of a host by `CONNECT`, by SOCKS and in an absolute URL. A parser that takes it for the hidden name
 /// or address would dial something.
@@ -16,18 +16,18 @@ macro_rules! spelt {
     ($($id:literal $name:literal $host:literal,)*) => {
         &[$(
             EgressCase::blocked(concat!("NE-21.connect-", $id), concat!($name, ", by `CONNECT`"),
-                &[concat!("connect:", $host, ":443"), "tls:evil.test", "hear"], "HTTP/1.1 40", Other(Open, CONNECT)),
+                &[concat!("connect:", $host, ":443"), "tls:evil.test", "receive"], "HTTP/1.1 40", Other(Open, CONNECT)),
             EgressCase::blocked(concat!("NE-21.socks-", $id), concat!($name, ", by SOCKS"),
-                &[concat!("socks:", $host, ":443"), "tls:evil.test", "hear"], "socks 2", Other(Open, SOCKS)),
+                &[concat!("socks:", $host, ":443"), "tls:evil.test", "receive"], "socks 2", Other(Open, SOCKS)),
             EgressCase::blocked(concat!("NE-21.absolute-", $id), concat!($name, ", in an absolute URL"),
-                &["door", concat!("say:GET http://", $host, r"/ HTTP/1.1\r\nHost: ", $host, r"\r\n\r\n"), "hear"],
+                &["proxy", concat!("send:GET http://", $host, r"/ HTTP/1.1\r\nHost: ", $host, r"\r\n\r\n"), "receive"],
                 "HTTP/1.1 40", Other(Open, ABSOLUTE)),
             // Where every name is allowed, an invalid name still leads nowhere.
             EgressCase::blocked(concat!("NE-22.connect-", $id), concat!($name, ", where every host is allowed"),
-                &[concat!("connect:", $host, ":443"), "tls:evil.test", "hear"], "HTTP/1.1 40", Other(Open, CONNECT))
+                &[concat!("connect:", $host, ":443"), "tls:evil.test", "receive"], "HTTP/1.1 40", Other(Open, CONNECT))
                 .under(Open),
             EgressCase::blocked(concat!("NE-22.socks-", $id), concat!($name, ", by SOCKS where every host is allowed"),
-                &[concat!("socks:", $host, ":443"), "tls:evil.test", "hear"], "socks 2", Other(Open, SOCKS)).under(Open),
+                &[concat!("socks:", $host, ":443"), "tls:evil.test", "receive"], "socks 2", Other(Open, SOCKS)).under(Open),
         )*]
     };
 }
@@ -37,13 +37,13 @@ macro_rules! denied {
     ($($id:literal $name:literal $host:literal $sni:literal,)*) => {
         &[$(
             EgressCase::blocked(concat!("NE-23.connect-", $id), concat!($name, ", by `CONNECT`"),
-                &[concat!("connect:", $host, ":443"), concat!("tls:", $sni), r"say:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "hear"],
+                &[concat!("connect:", $host, ":443"), concat!("tls:", $sni), r"send:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "receive"],
                 "HTTP/1.1 403", Same(Open)).under(Denying),
             EgressCase::blocked(concat!("NE-23.socks-", $id), concat!($name, ", by SOCKS"),
-                &[concat!("socks:", $host, ":443"), concat!("tls:", $sni), r"say:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "hear"],
+                &[concat!("socks:", $host, ":443"), concat!("tls:", $sni), r"send:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "receive"],
                 "socks 2", Same(Open)).under(Denying),
             EgressCase::blocked(concat!("NE-23.absolute-", $id), concat!($name, ", in an absolute URL"),
-                &["door", concat!("say:GET http://", $host, r"/ HTTP/1.1\r\nHost: ", $host, r"\r\n\r\n"), "hear"],
+                &["proxy", concat!("send:GET http://", $host, r"/ HTTP/1.1\r\nHost: ", $host, r"\r\n\r\n"), "receive"],
                 "HTTP/1.1 403", Same(Open)).under(Denying),
         )*]
     };
@@ -96,14 +96,18 @@ pub(super) const OTHERS: &[EgressCase] = &[
     EgressCase::blocked(
         "NE-21.injected",
         "a second request head inside the name",
-        &["door", r"say:CONNECT evil.test:443 HTTP/1.1\r\nHost: allowed.test:443\r\n\r\n", "hear"],
+        &["proxy", r"send:CONNECT evil.test:443 HTTP/1.1\r\nHost: allowed.test:443\r\n\r\n", "receive"],
         "HTTP/1.1 400",
         Other(Open, CONNECT),
     ),
     EgressCase::blocked(
         "NE-21.twice",
         "two `Host` headers in a `CONNECT`",
-        &["door", r"say:CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\nHost: allowed.test\r\n\r\n", "hear"],
+        &[
+            "proxy",
+            r"send:CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\nHost: allowed.test\r\n\r\n",
+            "receive",
+        ],
         "HTTP/1.1 400",
         Other(Open, CONNECT),
     ),
@@ -111,9 +115,9 @@ pub(super) const OTHERS: &[EgressCase] = &[
         "NE-21.body",
         "a `CONNECT` with a body",
         &[
-            "door",
-            r"say:CONNECT allowed.test:443 HTTP/1.1\r\nHost: allowed.test:443\r\nContent-Length: 5\r\n\r\nhello",
-            "hear",
+            "proxy",
+            r"send:CONNECT allowed.test:443 HTTP/1.1\r\nHost: allowed.test:443\r\nContent-Length: 5\r\n\r\nhello",
+            "receive",
         ],
         "HTTP/1.1 400",
         Other(Open, CONNECT),
@@ -121,35 +125,35 @@ pub(super) const OTHERS: &[EgressCase] = &[
     EgressCase::blocked(
         "NE-21.path",
         "a path in a `CONNECT`",
-        &["connect:allowed.test:443/../evil.test:443", "hear"],
+        &["connect:allowed.test:443/../evil.test:443", "receive"],
         "HTTP/1.1 40",
         Other(Open, CONNECT),
     ),
     EgressCase::blocked(
         "NE-21.scheme",
         "a URL with a scheme in a `CONNECT`",
-        &["connect:https://evil.test:443", "hear"],
+        &["connect:https://evil.test:443", "receive"],
         "HTTP/1.1 40",
         Other(Open, CONNECT),
     ),
     EgressCase::blocked(
         "NE-21.three-slashes",
         "an absolute URL without a host",
-        &["door", r"say:GET http:///evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"],
+        &["proxy", r"send:GET http:///evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "receive"],
         "HTTP/1.1 40",
         Other(Open, ABSOLUTE),
     ),
     EgressCase::blocked(
         "NE-21.other-scheme",
         "an absolute URL with another scheme",
-        &["door", r"say:GET ftp://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"],
+        &["proxy", r"send:GET ftp://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "receive"],
         "HTTP/1.1 40",
         Other(Open, ABSOLUTE),
     ),
     EgressCase::blocked(
         "NE-21.options",
         "an asterisk as the target",
-        &["door", r"say:OPTIONS * HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"],
+        &["proxy", r"send:OPTIONS * HTTP/1.1\r\nHost: evil.test\r\n\r\n", "receive"],
         "HTTP/1.1 40",
         Other(Open, ABSOLUTE),
     ),

@@ -7,25 +7,25 @@ use super::super::case::{EgressCase, case_verdict, require_control};
 use super::super::policies::PolicyPreset::{self, Denying, Listing, Open, Strict};
 use crate::report::AttackVerdict;
 
-const HOST: &[&str] = &["tcp:{plain}", r"say:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "hear"];
+const HOST: &[&str] = &["tcp:{plain}", r"send:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "receive"];
 
 /// The same request to a public address, which is dialled where everything is allowed.
-const CONNECT: &[&str] = &["connect:93.184.215.14:443", "tls:-", r"say:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "hear"];
-const SOCKS: &[&str] = &["socksip:93.184.215.14:443", "tls:-", r"say:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "hear"];
+const CONNECT: &[&str] = &["connect:93.184.215.14:443", "tls:-", r"send:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "receive"];
+const SOCKS: &[&str] = &["socksip:93.184.215.14:443", "tls:-", r"send:GET / HTTP/1.1\r\nHost: x\r\n\r\n", "receive"];
 const NAME: &[&str] =
-    &["connect:evil.test:443", "tls:evil.test", r"say:GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "hear"];
+    &["connect:evil.test:443", "tls:evil.test", r"send:GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n", "receive"];
 
 /// An internal address by `CONNECT`, SOCKS and an absolute URL, where every public address is allowed.
 macro_rules! address {
     ($($id:literal $name:literal $address:literal,)*) => {
         &[$(
             EgressCase::blocked(concat!($id, "-connect"), concat!($name, " by `CONNECT`"),
-                &[concat!("connect:", $address, ":443"), "tls:-", "hear"], "HTTP/1.1 403", Other(Open, CONNECT))
+                &[concat!("connect:", $address, ":443"), "tls:-", "receive"], "HTTP/1.1 403", Other(Open, CONNECT))
                 .under(Open),
             EgressCase::blocked(concat!($id, "-socks"), concat!($name, " by SOCKS"),
-                &[concat!("socksip:", $address, ":443"), "tls:-", "hear"], "socks 2", Other(Open, SOCKS)).under(Open),
+                &[concat!("socksip:", $address, ":443"), "tls:-", "receive"], "socks 2", Other(Open, SOCKS)).under(Open),
             EgressCase::blocked(concat!($id, "-absolute"), concat!($name, " in an absolute URL"),
-                &["door", concat!("say:GET http://", $address, r"/ HTTP/1.1\r\nHost: ", $address, r"\r\n\r\n"), "hear"],
+                &["proxy", concat!("send:GET http://", $address, r"/ HTTP/1.1\r\nHost: ", $address, r"\r\n\r\n"), "receive"],
                 "HTTP/1.1 403", Other(Open, CONNECT)).under(Open),
         )*]
     };
@@ -83,7 +83,7 @@ pub(super) const OTHERS: &[EgressCase] = &[
     EgressCase::blocked(
         "NE-05.localhost",
         "the host as `localhost`",
-        &["connect:localhost:443", "hear"],
+        &["connect:localhost:443", "receive"],
         "HTTP/1.1 403",
         Other(Open, NAME),
     ),
@@ -93,7 +93,7 @@ pub(super) const OTHERS: &[EgressCase] = &[
     EgressCase::blocked(
         "NE-07.denied",
         "cloud metadata, denied by its address",
-        &["connect:169.254.169.254:443", "tls:-", "hear"],
+        &["connect:169.254.169.254:443", "tls:-", "receive"],
         "HTTP/1.1 403",
         Other(Open, CONNECT),
     )
@@ -101,7 +101,7 @@ pub(super) const OTHERS: &[EgressCase] = &[
     EgressCase::blocked(
         "NE-07.listed",
         "cloud metadata, listed by its address",
-        &["connect:169.254.169.254:443", "tls:-", "hear"],
+        &["connect:169.254.169.254:443", "tls:-", "receive"],
         "HTTP/1.1 403",
         Other(Open, CONNECT),
     )
@@ -132,21 +132,21 @@ async fn resolves_inside(arena: &EgressArena, host: &str, rules: PolicyPreset) -
 
 /// Returns every way to connect to a name.
 fn access_scripts(host: &str) -> [Vec<String>; 4] {
-    let get = format!(r"say:GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let get = format!(r"send:GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
     let tls = format!("tls:{host}");
-    let hear = "hear".to_owned();
+    let receive = "receive".to_owned();
     [
-        vec![format!("connect:{host}:443"), tls.clone(), get.clone(), hear.clone()],
-        vec![format!("socks:{host}:443"), tls.clone(), get.clone(), hear.clone()],
-        vec![format!("name:{host}:443"), tls, get, hear.clone()],
-        vec!["door".to_owned(), format!(r"say:GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n"), hear],
+        vec![format!("connect:{host}:443"), tls.clone(), get.clone(), receive.clone()],
+        vec![format!("socks:{host}:443"), tls.clone(), get.clone(), receive.clone()],
+        vec![format!("name:{host}:443"), tls, get, receive.clone()],
+        vec!["proxy".to_owned(), format!(r"send:GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n"), receive],
     ]
 }
 
 /// Checks that a rule for one port of the loopback allows that port and no other.
 async fn listed_loopback_port(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     let cage = arena.new_cage(Listing("127.0.0.1:8080"), ample_ledger()).await?;
-    let words = |port: u16| [format!("connect:127.0.0.1:{port}"), "say:hello".to_owned(), "hear".to_owned()];
+    let words = |port: u16| [format!("connect:127.0.0.1:{port}"), "send:hello".to_owned(), "receive".to_owned()];
     let (reply, happened) = arena.run_attack(&cage, &words(8081)).await?;
     let (own, reached) = arena.run_attack(&cage, &words(8080)).await?;
     let _ = cage.sandbox.destroy().await;

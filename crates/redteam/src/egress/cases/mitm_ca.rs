@@ -19,8 +19,8 @@ const KEY: &str = "PRIVATE KEY-----\n";
 const FINE: &[&str] = &[
     "connect:api.test:443",
     "tls:api.test",
-    r"say:GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
-    "hear",
+    r"send:GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
+    "receive",
 ];
 
 /// A host with an untrusted certificate, to which a credential is granted.
@@ -29,11 +29,11 @@ macro_rules! untrusted_host {
         &[$(
             EgressCase::blocked(concat!("PC-25.", $short), concat!($name, ", by `CONNECT`"),
                 &[concat!("connect:", $host, ":443"), concat!("tls:", $host),
-                    concat!(r"say:GET / HTTP/1.1\r\nHost: ", $host, r"\r\nAuthorization: Bearer {", $short, r"}\r\n\r\n"), "hear"],
+                    concat!(r"send:GET / HTTP/1.1\r\nHost: ", $host, r"\r\nAuthorization: Bearer {", $short, r"}\r\n\r\n"), "receive"],
                 "HTTP/1.1 502", Other(Strict, FINE)).silent(),
             EgressCase::blocked(concat!("PC-25.", $short, "-named"), concat!($name, ", by a direct connection"),
                 &[concat!("name:", $host, ":443"), concat!("tls:", $host),
-                    concat!(r"say:GET / HTTP/1.1\r\nHost: ", $host, r"\r\nAuthorization: Bearer {", $short, r"}\r\n\r\n"), "hear"],
+                    concat!(r"send:GET / HTTP/1.1\r\nHost: ", $host, r"\r\nAuthorization: Bearer {", $short, r"}\r\n\r\n"), "receive"],
                 "HTTP/1.1 502", Other(Strict, FINE)).silent(),
         )*]
     };

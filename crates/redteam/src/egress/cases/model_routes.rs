@@ -11,9 +11,9 @@ use crate::report::AttackVerdict;
 
 /// A call that is allowed.
 const FINE: &[&str] = &[
-    "door",
-    r#"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 91\r\n\r\n{"model":"canary-model","max_tokens":10,"messages":[{"role":"user","content":"hello you"}]}"#,
-    "hear",
+    "proxy",
+    r#"send:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 91\r\n\r\n{"model":"canary-model","max_tokens":10,"messages":[{"role":"user","content":"hello you"}]}"#,
+    "receive",
 ];
 
 /// A request to a route that no endpoint serves.
@@ -21,7 +21,7 @@ macro_rules! refused {
     ($($id:literal $name:literal $line:literal $says:literal,)*) => {
         &[$(
             EgressCase::blocked($id, $name,
-                &["door", concat!("say:", $line, r" HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 0\r\n\r\n"), "hear"],
+                &["proxy", concat!("send:", $line, r" HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 0\r\n\r\n"), "receive"],
                 $says, Other(Strict, FINE)),
         )*]
     };
@@ -51,8 +51,8 @@ pub(super) const CASES: &[EgressCase] = &[
         &[
             "connect:model.test:443",
             "tls:model.test",
-            r"say:GET /v1/files HTTP/1.1\r\nHost: model.test\r\nX-Api-Key: {model}\r\n\r\n",
-            "hear",
+            r"send:GET /v1/files HTTP/1.1\r\nHost: model.test\r\nX-Api-Key: {model}\r\n\r\n",
+            "receive",
         ],
         "HTTP/1.1 403",
         Other(Strict, FINE),
@@ -61,9 +61,9 @@ pub(super) const CASES: &[EgressCase] = &[
         "PC-16.absolute",
         "a route as an absolute URL",
         &[
-            "door",
-            r"say:GET http://127.0.0.1:3128/r/anthropic/v1/models HTTP/1.1\r\nHost: 127.0.0.1:3128\r\nX-Api-Key: {model}\r\n\r\n",
-            "hear",
+            "proxy",
+            r"send:GET http://127.0.0.1:3128/r/anthropic/v1/models HTTP/1.1\r\nHost: 127.0.0.1:3128\r\nX-Api-Key: {model}\r\n\r\n",
+            "receive",
         ],
         "HTTP/1.1 403",
         Other(Strict, FINE),
@@ -71,14 +71,14 @@ pub(super) const CASES: &[EgressCase] = &[
     EgressCase::blocked(
         "PC-16.tunnel",
         "a tunnel to the listener itself",
-        &["connect:127.0.0.1:3128", "hear"],
+        &["connect:127.0.0.1:3128", "receive"],
         "HTTP/1.1 403",
         Other(Strict, FINE),
     ),
     EgressCase::blocked(
         "PC-21.none",
         "a route without a credential",
-        &["door", r"say:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\n\r\n", "hear"],
+        &["proxy", r"send:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\n\r\n", "receive"],
         "HTTP/1.1 401",
         Other(Strict, FINE),
     ),
@@ -86,9 +86,9 @@ pub(super) const CASES: &[EgressCase] = &[
         "PC-21.own",
         "a route with the client's own key",
         &[
-            "door",
-            r"say:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: sk-ant-api03-mine\r\n\r\n",
-            "hear",
+            "proxy",
+            r"send:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: sk-ant-api03-mine\r\n\r\n",
+            "receive",
         ],
         "HTTP/1.1 401",
         Other(Strict, FINE),
@@ -97,9 +97,9 @@ pub(super) const CASES: &[EgressCase] = &[
         "PC-31.model",
         "a model that is not allowed",
         &[
-            "door",
-            r#"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 85\r\n\r\n{"model":"dear-model","max_tokens":10,"messages":[{"role":"user","content":"hello"}]}"#,
-            "hear",
+            "proxy",
+            r#"send:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 85\r\n\r\n{"model":"dear-model","max_tokens":10,"messages":[{"role":"user","content":"hello"}]}"#,
+            "receive",
         ],
         "HTTP/1.1 403",
         Other(Strict, FINE),
@@ -108,9 +108,9 @@ pub(super) const CASES: &[EgressCase] = &[
         "PC-31.twice",
         "two models in one call",
         &[
-            "door",
-            r#"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 108\r\n\r\n{"model":"canary-model","model":"dear-model","max_tokens":10,"messages":[{"role":"user","content":"hello"}]}"#,
-            "hear",
+            "proxy",
+            r#"send:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 108\r\n\r\n{"model":"canary-model","model":"dear-model","max_tokens":10,"messages":[{"role":"user","content":"hello"}]}"#,
+            "receive",
         ],
         "HTTP/1.1 40",
         Other(Strict, FINE),
@@ -119,9 +119,9 @@ pub(super) const CASES: &[EgressCase] = &[
         "PC-31.escaped",
         "a second model under an escaped name",
         &[
-            "door",
-            r#"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 113\r\n\r\n{"model":"canary-model","mod\\u0065l":"dear-model","max_tokens":10,"messages":[{"role":"user","content":"hello"}]}"#,
-            "hear",
+            "proxy",
+            r#"send:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 113\r\n\r\n{"model":"canary-model","mod\\u0065l":"dear-model","max_tokens":10,"messages":[{"role":"user","content":"hello"}]}"#,
+            "receive",
         ],
         "HTTP/1.1 40",
         Other(Strict, FINE),
@@ -130,9 +130,9 @@ pub(super) const CASES: &[EgressCase] = &[
         "PC-31.path",
         "a call that is not valid text",
         &[
-            "door",
-            r"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 4\r\n\r\n\xff\xfe\x00{",
-            "hear",
+            "proxy",
+            r"send:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 4\r\n\r\n\xff\xfe\x00{",
+            "receive",
         ],
         "HTTP/1.1 400",
         Other(Strict, FINE),
@@ -147,10 +147,10 @@ async fn clamped(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
             r#"{{"model":"canary-model","max_tokens":{most},"messages":[{{"role":"user","content":"hello"}}]}}"#
         );
         let head = format!(
-            r"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {{model}}\r\nContent-Length: {}\r\n\r\n{body}",
+            r"send:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {{model}}\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        ["door".to_owned(), head, "hear".to_owned()]
+        ["proxy".to_owned(), head, "receive".to_owned()]
     };
     let asked = |happened: &NetworkTrace| happened.messages.first().and_then(|message| granted_tokens(&message.text));
     let small = ledger_with_cap(2_000);

@@ -13,16 +13,17 @@ use crate::report::AttackVerdict;
 const API: &[&str] = &[
     "connect:api.test:443",
     "tls:api.test",
-    r"say:GET /fine HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
-    "hear",
+    r"send:GET /fine HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
+    "receive",
 ];
 const LOOK: &[&str] =
-    &["connect:look.test:443", "tls:look.test", r"say:GET /public/x HTTP/1.1\r\nHost: look.test\r\n\r\n", "hear"];
-const PLAIN: &[&str] = &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n\r\n", "hear"];
-const API_PLAIN: &[&str] = &["door", r"say:GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\n\r\n", "hear"];
-const GIT: &[&str] = &["connect:git.test:443", "tls:git.test", r"say:GET / HTTP/1.1\r\nHost: git.test\r\n\r\n", "hear"];
+    &["connect:look.test:443", "tls:look.test", r"send:GET /public/x HTTP/1.1\r\nHost: look.test\r\n\r\n", "receive"];
+const PLAIN: &[&str] = &["proxy", r"send:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n\r\n", "receive"];
+const API_PLAIN: &[&str] = &["proxy", r"send:GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\n\r\n", "receive"];
+const GIT: &[&str] =
+    &["connect:git.test:443", "tls:git.test", r"send:GET / HTTP/1.1\r\nHost: git.test\r\n\r\n", "receive"];
 const ROUTE: &[&str] =
-    &["door", r"say:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\n\r\n", "hear"];
+    &["proxy", r"send:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\n\r\n", "receive"];
 
 /// A phantom in a request to a host that it is not valid for.
 macro_rules! astray {
@@ -30,7 +31,7 @@ macro_rules! astray {
         &[$(
             EgressCase::blocked($id, $name,
                 &[concat!("connect:", $host, ":443"), concat!("tls:", $host),
-                    concat!("say:GET ", $path, r" HTTP/1.1\r\nHost: ", $host, r"\r\n", $line, r"\r\n\r\n"), "hear"],
+                    concat!("send:GET ", $path, r" HTTP/1.1\r\nHost: ", $host, r"\r\n", $line, r"\r\n\r\n"), "receive"],
                 "HTTP/1.1 403", Other(Strict, $fine)),
         )*]
     };
@@ -56,14 +57,14 @@ pub(super) const CASES: &[EgressCase] = &[
     EgressCase::blocked(
         "PC-02.plain",
         "a phantom in plain text",
-        &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\nX-Api-Key: {api}\r\n\r\n", "hear"],
+        &["proxy", r"send:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\nX-Api-Key: {api}\r\n\r\n", "receive"],
         "HTTP/1.1 403",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-03.route",
         "a host's phantom to a model",
-        &["door", r"say:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: {api}\r\n\r\n", "hear"],
+        &["proxy", r"send:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: {api}\r\n\r\n", "receive"],
         "HTTP/1.1 401",
         Other(Strict, ROUTE),
     ),
@@ -71,9 +72,9 @@ pub(super) const CASES: &[EgressCase] = &[
         "PC-03.route-both",
         "a host's phantom next to the model's",
         &[
-            "door",
-            r"say:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nX-A: {git}\r\n\r\n",
-            "hear",
+            "proxy",
+            r"send:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nX-A: {git}\r\n\r\n",
+            "receive",
         ],
         "HTTP/1.1 401",
         Other(Strict, ROUTE),
@@ -82,9 +83,9 @@ pub(super) const CASES: &[EgressCase] = &[
         "PC-11.absolute",
         "a phantom to its own host without TLS",
         &[
-            "door",
-            r"say:GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
-            "hear",
+            "proxy",
+            r"send:GET http://api.test/ HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
+            "receive",
         ],
         "HTTP/1.1 403",
         Other(Strict, API_PLAIN),
@@ -94,8 +95,8 @@ pub(super) const CASES: &[EgressCase] = &[
         "a phantom to its own host without TLS, in a tunnel",
         &[
             "connect:api.test:80",
-            r"say:GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
-            "hear",
+            r"send:GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
+            "receive",
         ],
         "HTTP/1.1 403",
         Other(Strict, API_PLAIN),
@@ -103,7 +104,11 @@ pub(super) const CASES: &[EgressCase] = &[
     EgressCase::blocked(
         "PC-11.named",
         "a phantom to its own host without TLS, by a direct connection",
-        &["name:api.test:80", r"say:GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n", "hear"],
+        &[
+            "name:api.test:80",
+            r"send:GET / HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {api}\r\n\r\n",
+            "receive",
+        ],
         "HTTP/1.1 403",
         Other(Strict, API_PLAIN),
     ),
@@ -128,8 +133,8 @@ fn get(host: &str, path: &str, line: &str) -> [String; 4] {
     [
         format!("connect:{host}:443"),
         format!("tls:{host}"),
-        format!(r"say:GET {path} HTTP/1.1\r\nHost: {host}\r\n{line}\r\n\r\n"),
-        "hear".to_owned(),
+        format!(r"send:GET {path} HTTP/1.1\r\nHost: {host}\r\n{line}\r\n\r\n"),
+        "receive".to_owned(),
     ]
 }
 
@@ -163,12 +168,17 @@ async fn body(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     let cage = arena.shared_cage(Strict).await?;
     let phantom = cage.phantom("git");
     let (one, two) = phantom.split_at(phantom.len() / 2);
-    let head = |length: usize| format!(r"say:POST / HTTP/1.1\r\nHost: api.test\r\nContent-Length: {length}\r\n\r\n");
+    let head = |length: usize| format!(r"send:POST / HTTP/1.1\r\nHost: api.test\r\nContent-Length: {length}\r\n\r\n");
     let start = ["connect:api.test:443".to_owned(), "tls:api.test".to_owned()];
-    let whole = vec![head(phantom.len()), format!("say:{phantom}"), "hear".to_owned()];
-    let halves =
-        vec![head(phantom.len()), format!("say:{one}"), "pause:30".to_owned(), format!("say:{two}"), "hear".to_owned()];
-    let fine = vec![head(5), "say:hello".to_owned(), "hear".to_owned()];
+    let whole = vec![head(phantom.len()), format!("send:{phantom}"), "receive".to_owned()];
+    let halves = vec![
+        head(phantom.len()),
+        format!("send:{one}"),
+        "pause:30".to_owned(),
+        format!("send:{two}"),
+        "receive".to_owned(),
+    ];
+    let fine = vec![head(5), "send:hello".to_owned(), "receive".to_owned()];
     for words in [whole, halves] {
         let words: Vec<String> = start.iter().cloned().chain(words).collect();
         let (_, happened) = arena.run_attack(&cage, &words).await?;
@@ -253,11 +263,11 @@ async fn other_cage(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict>
     let mut verdict = case_verdict(false, "");
     let line = |short: &str| format!("Authorization: Bearer {}", cage.phantom(short));
     let route =
-        format!(r"say:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: {}\r\n\r\n", cage.phantom("model"));
+        format!(r"send:GET /r/anthropic/v1/models HTTP/1.1\r\nHost: x\r\nX-Api-Key: {}\r\n\r\n", cage.phantom("model"));
     for words in [
         get("api.test", "/", &line("api")).to_vec(),
         get("git.test", "/", &password(&cage, "git")).to_vec(),
-        vec!["door".to_owned(), route, "hear".to_owned()],
+        vec!["proxy".to_owned(), route, "receive".to_owned()],
     ] {
         let (_, happened) = arena.run_attack(&other, &words).await?;
         if holds_a_secret(arena, &happened) {

@@ -11,10 +11,10 @@ use super::super::case::{EgressCase, case_verdict, require_control};
 use super::super::policies::PolicyPreset::Strict;
 use crate::report::AttackVerdict;
 
-const PLAIN: &[&str] = &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n\r\n", "hear"];
+const PLAIN: &[&str] = &["proxy", r"send:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n\r\n", "receive"];
 const ALLOWED: &[&str] =
-    &["connect:allowed.test:443", "tls:allowed.test", r"say:GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "hear"];
-const HEALTH: &[&str] = &["door", r"say:GET /health HTTP/1.1\r\nHost: x\r\n\r\n", "hear"];
+    &["connect:allowed.test:443", "tls:allowed.test", r"send:GET / HTTP/1.1\r\nHost: allowed.test\r\n\r\n", "receive"];
+const HEALTH: &[&str] = &["proxy", r"send:GET /health HTTP/1.1\r\nHost: x\r\n\r\n", "receive"];
 /// The most memory by which this process may grow during a flood.
 const MOST_GROWTH: u64 = 96 << 20;
 
@@ -22,61 +22,66 @@ pub(super) const CASES: &[EgressCase] = &[
     EgressCase::blocked(
         "PC-26.slow",
         "a request that never ends",
-        &["door", "say:GET http://plain.test/ HT", "hear"],
+        &["proxy", "send:GET http://plain.test/ HT", "receive"],
         "HTTP/1.1 408",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-26.slow-socks",
         "a SOCKS greeting that never ends",
-        &["door", r"say:\x05\x02\x00", "hear"],
-        "heard \n|failed at hear: Connection reset",
+        &["proxy", r"send:\x05\x02\x00", "receive"],
+        "received \n|failed at receive: Connection reset",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-26.slow-tls",
         "a TLS hello that never ends",
-        &["connect:api.test:443", r"say:\x16\x03\x01\x40\x00\x01", "hear"],
-        "heard \n|failed at hear: Connection reset",
+        &["connect:api.test:443", r"send:\x16\x03\x01\x40\x00\x01", "receive"],
+        "received \n|failed at receive: Connection reset",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-26.slow-dns",
         "a DNS query over TCP that never ends",
-        &["tcp:127.0.0.53:53", r"say:\x00\x30\x00", "hear"],
-        "heard \n|failed at hear: Connection reset",
+        &["tcp:127.0.0.53:53", r"send:\x00\x30\x00", "receive"],
+        "received \n|failed at receive: Connection reset",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-26.headers",
         "endless headers",
-        &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n", r"pad:200000:X-A: b\r\n", "hear"],
-        "HTTP/1.1 431|cut|failed at hear",
+        &[
+            "proxy",
+            r"send:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n",
+            r"pad:200000:X-A: b\r\n",
+            "receive",
+        ],
+        "HTTP/1.1 431|cut|failed at receive",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-26.header",
         "an endless header",
-        &["door", r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\nX-A: ", "pad:268435456:a", "hear"],
-        "HTTP/1.1 431|cut|failed at hear",
+        &["proxy", r"send:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\nX-A: ", "pad:268435456:a", "receive"],
+        "HTTP/1.1 431|cut|failed at receive",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-26.target",
         "an endless URL",
-        &["door", "say:GET http://plain.test/", "pad:16777216:a", "hear"],
-        "HTTP/1.1 431|cut|failed at hear",
+        &["proxy", "send:GET http://plain.test/", "pad:16777216:a", "receive"],
+        "HTTP/1.1 431|cut|failed at receive",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-26.count",
         "a thousand small headers",
         &[
-            "door",
-            r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n",
+            "proxy",
+            r"send:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\n",
             r"pad:1000:A: b\r\n",
-            r"say:\r\n",
-            "hear",
+            r"send:\r\n",
+            "receive",
         ],
         "HTTP/1.1 400",
         Other(Strict, PLAIN),
@@ -85,22 +90,22 @@ pub(super) const CASES: &[EgressCase] = &[
         "PC-26.chunk",
         "a chunk whose size never ends",
         &[
-            "door",
-            r"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "proxy",
+            r"send:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nTransfer-Encoding: chunked\r\n\r\n",
             "pad:100000:0",
-            "hear",
+            "receive",
         ],
-        "HTTP/1.1 400|cut|failed at hear",
+        "HTTP/1.1 400|cut|failed at receive",
         Other(Strict, PLAIN),
     ),
     EgressCase::blocked(
         "PC-26.body",
         "an endless call",
         &[
-            "door",
-            r"say:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 100000000\r\n\r\n",
+            "proxy",
+            r"send:POST /r/anthropic/v1/messages HTTP/1.1\r\nHost: x\r\nX-Api-Key: {model}\r\nContent-Length: 100000000\r\n\r\n",
             "pad:100000000:a",
-            "hear",
+            "receive",
         ],
         "HTTP/1.1 413|cut",
         Other(Strict, PLAIN),
@@ -149,10 +154,10 @@ async fn memory(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
         resident().ok_or_else(|| AttackVerdict::Skipped("this process cannot read its memory usage".to_owned()))?;
     let flood = [
         "many:24",
-        "door",
-        r"say:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\nX-A: ",
+        "proxy",
+        r"send:GET http://plain.test/ HTTP/1.1\r\nHost: plain.test\r\nX-A: ",
         "pad:16777216:a",
-        "hear",
+        "receive",
     ];
     let reply = arena.run_client(&cage, &flood).await?;
     let grown = resident().unwrap_or(0).saturating_sub(before);
@@ -174,16 +179,17 @@ fn resident() -> Option<u64> {
 
 /// Checks that the open connection is closed, nothing passes without the proxy, and the listeners are served again.
 async fn proxy_dies_in_tunnel(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
-    let first = |path: &str| format!(r"say:GET /{path} HTTP/1.1\r\nHost: allowed.test\r\n\r\n");
-    let start = ["connect:allowed.test:443".to_owned(), "tls:allowed.test".to_owned(), first("one"), "hear".to_owned()];
-    interrupted(arena, &start, &[first("two"), "hear".to_owned()]).await
+    let first = |path: &str| format!(r"send:GET /{path} HTTP/1.1\r\nHost: allowed.test\r\n\r\n");
+    let start =
+        ["connect:allowed.test:443".to_owned(), "tls:allowed.test".to_owned(), first("one"), "receive".to_owned()];
+    interrupted(arena, &start, &[first("two"), "receive".to_owned()]).await
 }
 
 async fn proxy_dies_between_requests(arena: &EgressArena) -> Result<AttackVerdict, AttackVerdict> {
     let get =
-        |path: &str| format!(r"say:GET /{path} HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {{api}}\r\n\r\n");
-    let start = ["connect:api.test:443".to_owned(), "tls:api.test".to_owned(), get("one"), "hear".to_owned()];
-    interrupted(arena, &start, &[get("two"), "hear".to_owned()]).await
+        |path: &str| format!(r"send:GET /{path} HTTP/1.1\r\nHost: api.test\r\nAuthorization: Bearer {{api}}\r\n\r\n");
+    let start = ["connect:api.test:443".to_owned(), "tls:api.test".to_owned(), get("one"), "receive".to_owned()];
+    interrupted(arena, &start, &[get("two"), "receive".to_owned()]).await
 }
 
 async fn interrupted(arena: &EgressArena, first: &[String], then: &[String]) -> Result<AttackVerdict, AttackVerdict> {
@@ -253,18 +259,18 @@ async fn forged_audit_line(arena: &EgressArena) -> Result<AttackVerdict, AttackV
         vec![format!(r"socks:evil.test\x0a{forged}:443")],
         vec!["socks:evil\\x1b[31m.test:443".to_owned()],
         vec![
-            "door".to_owned(),
+            "proxy".to_owned(),
             format!(
-                r"say:GET http://evil.test/%0a{forged} HTTP/1.1\r\nHost: evil.test\r\nUser-Agent: \x1b[2J{forged}\r\n\r\n"
+                r"send:GET http://evil.test/%0a{forged} HTTP/1.1\r\nHost: evil.test\r\nUser-Agent: \x1b[2J{forged}\r\n\r\n"
             ),
-            "hear".to_owned(),
+            "receive".to_owned(),
         ],
         vec![
-            "door".to_owned(),
+            "proxy".to_owned(),
             format!(
-                r"say:GET http://plain.test/%0a%0d?{forged} HTTP/1.1\r\nHost: plain.test\r\nUser-Agent: \x1b]0;x\x07\r\n\r\n"
+                r"send:GET http://plain.test/%0a%0d?{forged} HTTP/1.1\r\nHost: plain.test\r\nUser-Agent: \x1b]0;x\x07\r\n\r\n"
             ),
-            "hear".to_owned(),
+            "receive".to_owned(),
         ],
         vec!["udp:127.0.0.53:53".to_owned(), r"ask:1:evil\x0aforged.test".to_owned()],
     ] {

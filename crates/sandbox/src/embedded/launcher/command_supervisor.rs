@@ -19,7 +19,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::super::launcher_protocol::{self, CommandMessage, ProgramRequest};
 use super::super::plan::CageLimits;
-use super::{memory_watch, sys};
+use super::{memory_watch, syscalls};
 
 /// How long killing a process tree may take before everything in the cage is killed.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ pub(super) fn main(request: OwnedFd, line: &OwnedFd, descriptors: Vec<OwnedFd>, 
     };
     // If this fails, the supervisor is gone and does not wait for the message.
     let _ = launcher_protocol::send(line.as_fd(), &message.bytes(), &[]);
-    sys::exit(0)
+    syscalls::exit(0)
 }
 
 fn supervise(
@@ -48,9 +48,9 @@ fn supervise(
 ) -> io::Result<CommandMessage> {
     let start: ProgramRequest = serde_json::from_slice(&launcher_protocol::read_sealed(request)?)?;
     set_child_subreaper(Some(getpid()))?;
-    let signals = sys::child_signal_fd()?;
+    let signals = syscalls::child_signal_fd()?;
     let (standard, terminal) = standard_fds(&start, descriptors)?;
-    let program = sys::spawn(|| {
+    let program = syscalls::spawn(|| {
         let error = become_program(&start, &standard, line, terminal.as_ref(), limits);
         let message = CommandMessage::NotStarted(error.raw_os_error().unwrap_or(libc::EIO));
         // As above. The command supervisor will also report the end of this process, which the receiver then ignores.
@@ -140,8 +140,8 @@ fn kill_tree(program: Pid) -> CommandMessage {
     }
     // It starts processes faster than they can be found one by one, so every process in the cage is killed. The
     // supervisor notices by the closed channels of all command supervisors.
-    sys::kill_all();
-    sys::exit(1)
+    syscalls::kill_all();
+    syscalls::exit(1)
 }
 
 fn children() -> Vec<Pid> {
@@ -193,7 +193,7 @@ fn prepare_process(start: &ProgramRequest, standard: &[OwnedFd; 3], limits: &Cag
     // The three may occupy each other's numbers, so they are first copied to higher ones.
     let high = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 10);
     for (fd, at) in [(high(input)?, 0), (high(output)?, 1), (high(errors)?, 2)] {
-        sys::install_fd(fd.as_fd(), at)?;
+        syscalls::install_fd(fd.as_fd(), at)?;
     }
     let lower = |resource, most: u64| {
         let hard = getrlimit(resource).maximum.map_or(most, |hard| hard.min(most));
@@ -204,11 +204,11 @@ fn prepare_process(start: &ProgramRequest, standard: &[OwnedFd; 3], limits: &Cag
     lower(Resource::Fsize, limits.file_bytes)?;
     chdir(start.cwd.as_str())?;
     umask(Mode::from_raw_mode(0o022));
-    sys::reset_signals();
+    syscalls::reset_signals();
     if limits.three_descriptors {
-        sys::set_cloexec_from(3)
+        syscalls::set_cloexec_from(3)
     } else {
-        sys::clear_cloexec(3..LEAKED_FD_END);
+        syscalls::clear_cloexec(3..LEAKED_FD_END);
         Ok(())
     }
 }
@@ -230,7 +230,7 @@ fn exec_program(start: &ProgramRequest) -> io::Error {
     let mut answer = missing();
     for candidate in candidates {
         let Ok(program) = CString::new(candidate) else { return io::Error::from_raw_os_error(libc::EINVAL) };
-        let error = sys::execve(&program, &argv, &env);
+        let error = syscalls::execve(&program, &argv, &env);
         match error.raw_os_error() {
             // Like a shell: continue the search, but remember that a file of this name exists.
             Some(libc::ENOENT | libc::ENOTDIR) => (),

@@ -20,7 +20,7 @@ use seccompiler::{
 
 use super::super::plan::{AGENT_ID, CagePlan, IdMapping, RootBase};
 use super::step_error::{StepContext as _, StepError, step_error};
-use super::sys;
+use super::syscalls;
 use crate::isolation_mechanism::IsolationMechanism;
 
 /// Leaves the namespace that owns the mounts for one that owns nothing.
@@ -31,12 +31,12 @@ pub(super) fn enter_inner_user(ids: &IdMapping, wanted: bool, capabilities: bool
         if !wanted || !capabilities {
             rustix::thread::set_keep_capabilities(true).at_step("keep capabilities")?;
         }
-        sys::become_user(AGENT_ID, AGENT_ID).at_step("become the agent")?;
+        syscalls::become_user(AGENT_ID, AGENT_ID).at_step("become the agent")?;
     }
     if !wanted {
         return Ok(());
     }
-    sys::unshare_user().at_step("make the inner user namespace")?;
+    syscalls::unshare_user().at_step("make the inner user namespace")?;
     // Changing the user makes a process's own `/proc` entry inaccessible to it.
     set_dumpable_behavior(DumpableBehavior::Dumpable).at_step("write the inner uid_map")?;
     let map = format!("{AGENT_ID} {} 1\n", ids.agent_outer_id());
@@ -62,7 +62,7 @@ pub(super) fn drop_capabilities(wanted: bool) -> Result<(), StepError> {
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
     rustix::thread::set_capabilities_secure_bits(bits).at_step("lock the capabilities")?;
-    sys::drop_bounding_set().at_step(step)?;
+    syscalls::drop_bounding_set().at_step(step)?;
     rustix::thread::clear_ambient_capability_set().at_step(step)?;
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).at_step(step)?;
@@ -95,7 +95,7 @@ pub(super) fn apply(plan: &CagePlan, filters: &[BpfProgram]) -> Result<u8, StepE
     if let Some(most) = plan.limits.processors {
         limit_processors(most).at_step("limit the processors")?;
     }
-    let version = if has(IsolationMechanism::Landlock) { sys::landlock_version() } else { 0 };
+    let version = if has(IsolationMechanism::Landlock) { syscalls::landlock_version() } else { 0 };
     if version > 0 {
         restrict_files(plan, version).map_err(io::Error::other).at_step("apply Landlock")?;
     }

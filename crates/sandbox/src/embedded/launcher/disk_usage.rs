@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use rustix::process::{Signal, getgid, getuid, set_parent_process_death_signal};
 
 use super::super::disk_usage::{self, DiskUsage};
-use super::sys;
+use super::syscalls;
 
 /// The name under which the counter is started.
 pub(in super::super) const COUNTER_NAME: &str = "ralph-count";
@@ -25,11 +25,11 @@ pub(in super::super) fn main() -> ExitCode {
 fn measure_as_root() -> io::Result<DiskUsage> {
     let most = std::env::args().nth(1).and_then(|word| word.parse().ok());
     let most = most.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let top = sys::take_inherited_fd(0)?;
+    let top = syscalls::take_inherited_fd(0)?;
     // If the parent dies, nobody reads the result.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
-    sys::unshare_user()?;
+    syscalls::unshare_user()?;
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {uid} 1\n"))?;
     fs::write("/proc/self/gid_map", format!("0 {gid} 1\n"))?;

@@ -12,17 +12,17 @@ use super::super::launcher_protocol::{self, LauncherMessage};
 use super::super::plan::{CagePlan, LauncherConfig};
 use super::outer_process::report_failure;
 use super::step_error::{StepContext as _, StepError, step_error};
-use super::{LAUNCHER_NAME, confinement, network, request_loop, root_builder, sys};
+use super::{LAUNCHER_NAME, confinement, network, request_loop, root_builder, syscalls};
 use crate::isolation_mechanism::IsolationMechanism;
 
 /// Builds the cage and serves requests in it. The process is the first of its namespaces and never returns.
 pub(super) fn main(ctl: &OwnedFd, config: &LauncherConfig, go: PipeReader) -> ! {
     match build(ctl, config, go) {
         Ok(Some(plan)) => request_loop::run(ctl, &plan),
-        Ok(None) => sys::exit(0),
+        Ok(None) => syscalls::exit(0),
         Err(fault) => report_failure(ctl, &fault),
     }
-    sys::exit(125)
+    syscalls::exit(125)
 }
 
 /// Builds the cage and returns its plan, or nothing if the supervisor has closed its socket without sending a plan.
@@ -33,7 +33,7 @@ fn build(ctl: &OwnedFd, config: &LauncherConfig, mut go: PipeReader) -> Result<O
     }
     rustix::thread::set_name(c"ralph-init").at_step("set the process name")?;
     if config.ids.agent_differs() {
-        sys::drop_groups().at_step("leave the host's groups")?;
+        syscalls::drop_groups().at_step("leave the host's groups")?;
     }
     // Done while the supervisor prepares the plan, because this does not need it.
     if config.network {

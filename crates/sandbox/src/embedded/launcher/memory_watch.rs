@@ -16,7 +16,7 @@ use rustix::fs::statvfs;
 
 use super::super::launcher_protocol::{self, LauncherMessage};
 use super::super::plan::CagePlan;
-use super::sys;
+use super::syscalls;
 
 /// How often to check; a cage in which a check takes long is checked less often.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -73,7 +73,7 @@ impl MemoryWatch {
         if bytes > self.most || is_host_memory_low() {
             // Reported first: once the command supervisors are killed, the supervisor could not learn the reason.
             send_message(ctl, &LauncherMessage::Limit { processes: false, used: bytes });
-            sys::kill_all();
+            syscalls::kill_all();
         }
         self.next_memory_check = Instant::now() + CHECK_INTERVAL.max(began.elapsed() * CHECK_REST_FACTOR);
     }

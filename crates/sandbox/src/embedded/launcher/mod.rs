@@ -13,15 +13,15 @@ mod init;
 mod memory_watch;
 mod network;
 mod outer_process;
-mod proc;
+mod proc_mount;
 mod request_loop;
 mod root_builder;
 mod step_error;
-mod sys;
+mod syscalls;
 
 pub(super) use disk_usage::{COUNTER_NAME, main as count};
 pub(super) use outer_process::main;
-pub(super) use sys::landlock_version;
+pub(super) use syscalls::landlock_version;
 
 /// The name under which the launcher is started, and which its processes show.
 pub(super) const LAUNCHER_NAME: &str = "ralph-init";

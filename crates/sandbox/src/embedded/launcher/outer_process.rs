@@ -11,11 +11,11 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, setsid, umask, wai
 use super::super::launcher_protocol::{self, LauncherMessage};
 use super::super::plan::{AGENT_ID, IdMapping, LauncherConfig};
 use super::step_error::{StepContext as _, StepError};
-use super::{init, sys};
+use super::{init, syscalls};
 
 /// Runs the launcher in a process that was started as one.
 pub(in super::super) fn main() -> ExitCode {
-    let Ok(ctl) = sys::take_inherited_fd(0) else { return ExitCode::from(125) };
+    let Ok(ctl) = syscalls::take_inherited_fd(0) else { return ExitCode::from(125) };
     match launch(&ctl) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => {
@@ -34,7 +34,7 @@ pub(super) fn report_failure(ctl: &OwnedFd, fault: &StepError) {
 }
 
 fn launch(ctl: &OwnedFd) -> Result<(), StepError> {
-    sys::reset_signals();
+    syscalls::reset_signals();
     umask(Mode::from_raw_mode(0o077));
     // A session of its own: the supervisor alone handles Ctrl-C at its terminal.
     setsid().at_step("begin a session")?;
@@ -46,13 +46,14 @@ fn launch(ctl: &OwnedFd) -> Result<(), StepError> {
     let config: LauncherConfig =
         serde_json::from_slice(&config).map_err(io::Error::from).at_step("read the configuration")?;
     if config.descriptors {
-        sys::close_from(3).at_step("close inherited descriptors")?;
+        syscalls::close_from(3).at_step("close inherited descriptors")?;
     }
     // When memory runs out on the host, the processes of a cage are killed first; all of them inherit this.
     let _ = fs::write("/proc/self/oom_score_adj", "500");
     let (wait, go) = io::pipe().at_step("make a pipe")?;
-    let namespaces = if config.network { sys::NAMESPACES } else { sys::NAMESPACES & !sys::NETWORK_NAMESPACE };
-    let Some(cage) = sys::clone(namespaces).at_step("make namespaces")? else {
+    let namespaces =
+        if config.network { syscalls::NAMESPACES } else { syscalls::NAMESPACES & !syscalls::NETWORK_NAMESPACE };
+    let Some(cage) = syscalls::clone(namespaces).at_step("make namespaces")? else {
         drop(go);
         init::main(ctl, &config, wait);
     };

@@ -9,10 +9,10 @@ use rustix::io::Errno;
 use super::super::launcher_protocol::{self, CommandMessage};
 use super::super::plan::{CageLimits, CagePlan};
 use super::memory_watch::MemoryWatch;
-use super::{command_supervisor, sys};
+use super::{command_supervisor, syscalls};
 
 pub(super) fn run(ctl: &OwnedFd, plan: &CagePlan) {
-    sys::ignore_children();
+    syscalls::ignore_children();
     let mut watch = MemoryWatch::new(plan);
     loop {
         let mut fds = [PollFd::new(ctl, PollFlags::IN)];
@@ -38,7 +38,7 @@ pub(super) fn run(ctl: &OwnedFd, plan: &CagePlan) {
 fn start_supervisor(descriptors: Vec<OwnedFd>, limits: &CageLimits) {
     let mut descriptors = descriptors.into_iter();
     let (Some(request), Some(line)) = (descriptors.next(), descriptors.next()) else { return };
-    match sys::fork() {
+    match syscalls::fork() {
         Ok(None) => command_supervisor::main(request, &line, descriptors.collect(), limits),
         Ok(Some(_)) => (),
         Err(error) => {

@@ -21,7 +21,7 @@ use rustix::process::{chdir, fchdir, pivot_root};
 
 use super::super::plan::{CageBind, CagePlan, CageVolume, MountSource, RootBase, ScratchMount, TextFile};
 use super::step_error::{StepContext as _, StepError, step_error};
-use super::{proc, sys};
+use super::{proc_mount, syscalls};
 use crate::isolation_mechanism::IsolationMechanism;
 
 /// Mount attributes, with the values of `mount_setattr`.
@@ -56,7 +56,8 @@ pub(super) fn build(plan: &CagePlan) -> Result<Vec<File>, StepError> {
         builder.attach(&bind.target, mount, bind.source.directory)?;
     }
     builder.mount_devices()?;
-    let caps = proc::mount(&mut builder, has(IsolationMechanism::ProcMasks), has(IsolationMechanism::NamespaceLimit))?;
+    let caps =
+        proc_mount::mount(&mut builder, has(IsolationMechanism::ProcMasks), has(IsolationMechanism::NamespaceLimit))?;
     for file in &plan.files {
         builder.write_text_file(file)?;
     }
@@ -66,8 +67,8 @@ pub(super) fn build(plan: &CagePlan) -> Result<Vec<File>, StepError> {
         }
     }
     builder.pivot_into_root(has(IsolationMechanism::ReadOnly))?;
-    caps.map_or(Ok(()), proc::NamespaceLimits::apply)?;
-    proc::check_mounts(&builder.targets)?;
+    caps.map_or(Ok(()), proc_mount::NamespaceLimits::apply)?;
+    proc_mount::check_mounts(&builder.targets)?;
     let open = |volume: &CageVolume| {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         open(&volume.target, flags, Mode::empty()).map(File::from).at_step(format_args!("open {}", volume.target))
@@ -181,7 +182,8 @@ impl RootBuilder {
     pub(super) fn read_only(&mut self, target: &str) -> Result<(), StepError> {
         let Some((mount, directory)) = self.clone_mount(target)? else { return Ok(()) };
         let rights = READ_ONLY | NO_SUID | NO_DEVICES | NO_EXEC;
-        sys::set_mount_attributes(mount.as_fd(), rights, directory).at_step(format_args!("make {target} read-only"))?;
+        syscalls::set_mount_attributes(mount.as_fd(), rights, directory)
+            .at_step(format_args!("make {target} read-only"))?;
         self.attach(target, mount, directory)
     }
 
@@ -202,7 +204,7 @@ impl RootBuilder {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
         let mount = open_tree(from, "", flags).at_step(format_args!("cover {target}"))?;
         let rights = READ_ONLY | NO_SUID | NO_DEVICES | NO_EXEC;
-        sys::set_mount_attributes(mount.as_fd(), rights, false).at_step(format_args!("cover {target}"))?;
+        syscalls::set_mount_attributes(mount.as_fd(), rights, false).at_step(format_args!("cover {target}"))?;
         self.attach(target, mount, directory)
     }
 
@@ -232,7 +234,8 @@ impl RootBuilder {
         openat(texts, &own, flags, mode).map_err(io::Error::from).and_then(write).at_step(&step)?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let mount = open_tree(texts, &own, flags).at_step(&step)?;
-        sys::set_mount_attributes(mount.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES | NO_EXEC, false).at_step(&step)?;
+        syscalls::set_mount_attributes(mount.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES | NO_EXEC, false)
+            .at_step(&step)?;
         // An image may have a link here, most often `resolv.conf`; it is replaced in the upper layer.
         let found = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
         if found.is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_symlink()) {
@@ -257,7 +260,8 @@ impl RootBuilder {
         }
         // The last step for `/dev`: from here on nothing can be added to it.
         if let Some((mount, _)) = self.open_mounted("/dev")? {
-            sys::set_mount_attributes(mount.as_fd(), READ_ONLY | NO_SUID | NO_EXEC, false).at_step("close /dev")?;
+            syscalls::set_mount_attributes(mount.as_fd(), READ_ONLY | NO_SUID | NO_EXEC, false)
+                .at_step("close /dev")?;
         }
         Ok(())
     }
@@ -305,7 +309,7 @@ impl RootBuilder {
         let root = open("/", flags, Mode::empty()).at_step("open the root")?;
         // An image's root stays writable: writes go to its upper layer.
         let rights = NO_SUID | NO_DEVICES | if read_only && self.text_files.is_none() { READ_ONLY } else { 0 };
-        sys::set_mount_attributes(root.as_fd(), rights, false).at_step("close the root")?;
+        syscalls::set_mount_attributes(root.as_fd(), rights, false).at_step("close the root")?;
         self.text_files = None;
         Ok(())
     }
@@ -353,7 +357,7 @@ fn clone_bind(bind: &CageBind, read_only: bool) -> Result<OwnedFd, StepError> {
     let rights = NO_SUID
         | if bind.device { NO_EXEC } else { NO_DEVICES }
         | if read_only && !bind.device { READ_ONLY } else { 0 };
-    sys::set_mount_attributes(mount.as_fd(), rights, bind.source.directory).at_step(step())?;
+    syscalls::set_mount_attributes(mount.as_fd(), rights, bind.source.directory).at_step(step())?;
     Ok(mount)
 }
 
@@ -370,7 +374,7 @@ fn volume_mount(volume: &CageVolume) -> Result<OwnedFd, StepError> {
         Some(work) => overlay_mount(&volume.target, &volume.lower, &volume.upper, work)?,
         None => clone_tree(&volume.upper)?,
     };
-    sys::set_mount_attributes(mount.as_fd(), NO_SUID | NO_DEVICES, true)
+    syscalls::set_mount_attributes(mount.as_fd(), NO_SUID | NO_DEVICES, true)
         .at_step(format_args!("close {}", volume.target))?;
     Ok(mount)
 }

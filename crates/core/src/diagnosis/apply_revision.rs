@@ -6,7 +6,7 @@ use crate::control::TaskEdit;
 use crate::event::{PinnedBox, RunStopReason};
 use crate::hash::sha256;
 use crate::run::RunState;
-use crate::run::baseline::proof_commands;
+use crate::run::baseline_recheck::proof_commands;
 use crate::task;
 
 impl RunState {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::project::{ProjectFiles, ProjectFolder};
+use super::project_files::{ProjectFiles, ProjectFolder};
 use super::{languages, make_target, node, python};
 use crate::text;
 
@@ -170,7 +170,7 @@ fn command_in_folder(stack: &TestStack) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::project::project;
+    use super::super::project_files::project;
     use super::*;
 
     #[track_caller]

@@ -1,6 +1,6 @@
 //! The files, and parts of files, that configure well-known test runners: they decide what is run at all.
 
-use super::shell::{SimpleCommand, is_npm};
+use super::script_paths::{SimpleCommand, is_npm};
 
 /// The configuration of one runner, in the folder it runs in.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]

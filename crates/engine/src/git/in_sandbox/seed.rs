@@ -6,8 +6,9 @@ use std::time::Duration;
 use ralph_sandbox::Sandbox;
 
 use ralph_core::event::CommitIdentity;
+use ralph_core::names::TaskBranch;
 
-use super::super::{Error, RunBranch, Sha};
+use super::super::{Error, Sha};
 use super::script::GitScript;
 
 /// The source of a sandbox's clone.
@@ -15,7 +16,7 @@ use super::script::GitScript;
 pub struct CloneSeed<'a> {
     /// A bundle on the host that contains the branch.
     pub bundle: &'a Path,
-    pub branch: &'a RunBranch,
+    pub branch: &'a TaskBranch,
     pub identity: &'a CommitIdentity,
     /// Where the history ends, if the user's clone is shallow.
     pub shallow: Option<&'a [u8]>,
@@ -94,7 +95,7 @@ echo file"#;
 /// Source and destination of a bundle.
 #[derive(Debug, Clone, Copy)]
 pub struct BundleRequest<'a> {
-    pub branch: &'a RunBranch,
+    pub branch: &'a TaskBranch,
     /// A commit the host has: what it reaches is not bundled again.
     pub known: &'a Sha,
     /// A host path that must not exist yet.

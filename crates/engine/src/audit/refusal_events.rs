@@ -63,10 +63,11 @@ impl DenialCounter {
 
     fn log(&mut self, kind: &str, level: EventLogLevel, text: &str) -> Option<Event> {
         let text = redact_and_truncate(&ralph_core::text::strip_control(text), 300, &self.redactor);
+        let redactor = &self.redactor;
         let count = self.alarms.entry(kind.to_owned()).or_insert(0);
         *count = count.saturating_add(1);
         let times = if *count > 1 { format!(", {count} times") } else { String::new() };
-        is_power_of_ten(*count).then(|| Event::Log { level, text: format!("{text}{times}") })
+        is_power_of_ten(*count).then(|| Event::Log { level, text: redactor.mask(&format!("{text}{times}")) })
     }
 
     /// Counts a decision; returns the event it is worth, if any.
@@ -113,7 +114,7 @@ impl DenialCounter {
         );
         let new = self.substituted_models.len() < MAX_OTHER_MODELS && self.substituted_models.insert((asked, by));
         let text = || redact_and_truncate(&ralph_core::text::strip_control(&text), 500, &self.redactor);
-        new.then(|| Event::Log { level: EventLogLevel::Warn, text: text() })
+        new.then(|| Event::Log { level: EventLogLevel::Warn, text: self.redactor.mask(&text()) })
     }
 
     fn count_denial(
@@ -207,8 +208,8 @@ mod tests {
         assert_eq!(
             events,
             [
-                Event::Log { level: EventLogLevel::Error, text: text.to_owned() },
-                Event::Log { level: EventLogLevel::Error, text: format!("{text}, 10 times") },
+                Event::Log { level: EventLogLevel::Error, text: Redactor::new([]).mask(text) },
+                Event::Log { level: EventLogLevel::Error, text: Redactor::new([]).mask(&format!("{text}, 10 times")) },
             ]
         );
         assert!(denials.observe(&alarm("other.test")).is_none(), "it is the eleventh of its kind");
@@ -324,7 +325,7 @@ mod tests {
         the other if a profile has that model and it is more expensive";
         assert_eq!(
             report("cheap", Some("dear")),
-            Some(Event::Log { level: EventLogLevel::Warn, text: text.to_owned() })
+            Some(Event::Log { level: EventLogLevel::Warn, text: Redactor::new([]).mask(text) })
         );
         assert_eq!((0..1000).filter_map(|_| report("cheap", Some("dear"))).count(), 0);
         assert_eq!(report("cheap", None), None);

@@ -30,7 +30,7 @@ pub(super) enum RejectedCall {
 
 /// The models of a run and what they may still cost.
 #[derive(Debug)]
-pub(super) struct ModelAccount {
+pub(super) struct ModelState {
     /// Shared with the egress proxy, which charges the calls of an agent to it.
     pub(super) ledger: Ledger,
     models: BTreeMap<String, Arc<dyn LanguageModel>>,
@@ -38,7 +38,7 @@ pub(super) struct ModelAccount {
     pub(super) reply: Option<(u32, ActionReply)>,
 }
 
-impl ModelAccount {
+impl ModelState {
     /// Makes an account that pays for nothing until [`Self::reload_ledger`]: what was spent before must be known first.
     pub(super) fn new() -> Self {
         let nothing = LedgerCaps { cost: Some(MicroUsd::ZERO), tokens: Some(0) };

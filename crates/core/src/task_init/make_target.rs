@@ -1,7 +1,7 @@
 //! Finds the project's own test target: a target of `make` or a recipe of `just`.
 
 use super::detect::TestStack;
-use super::project::ProjectFolder;
+use super::project_files::ProjectFolder;
 
 /// Returns the target that runs the tests, if there is one.
 pub(super) fn test_target(place: &ProjectFolder<'_>) -> Option<TestStack> {

@@ -1,7 +1,7 @@
 //! Python: which command runs the tests, and which program provides the packages they need.
 
 use super::detect::{LanguageTests, with_tests};
-use super::project::ProjectFolder;
+use super::project_files::ProjectFolder;
 
 pub(super) fn python(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
     let manifests = [
@@ -50,16 +50,16 @@ fn pytest_evidence(place: &ProjectFolder<'_>) -> Option<String> {
     if let Some(seen) = place.first_present(&["pytest.ini", "conftest.py", "tests/conftest.py", "test/conftest.py"]) {
         return Some(seen.to_owned());
     }
-    let speaks =
+    let contains =
         |name: &'static str, mark: &str| place.text(name).is_some_and(|text| text.contains(mark)).then_some(name);
-    let named = speaks("pyproject.toml", "[tool.pytest")
-        .or_else(|| speaks("setup.cfg", "[tool:pytest]"))
-        .or_else(|| speaks("tox.ini", "[pytest]"))
+    let named = contains("pyproject.toml", "[tool.pytest")
+        .or_else(|| contains("setup.cfg", "[tool:pytest]"))
+        .or_else(|| contains("tox.ini", "[pytest]"))
         .map(|name| format!("{name} configures pytest"));
     let needed = || {
         ["pyproject.toml", "requirements-dev.txt", "requirements.txt", "Pipfile", "setup.cfg", "setup.py"]
             .into_iter()
-            .find_map(|name| speaks(name, "pytest"))
+            .find_map(|name| contains(name, "pytest"))
             .map(|name| format!("{name} names pytest"))
     };
     // Every `tox.ini` mentions pytest, so with tox the word alone is no evidence.
@@ -77,10 +77,10 @@ fn package_runner(place: &ProjectFolder<'_>) -> (&'static str, Option<&'static s
     if let Some((lock, prefix)) = locks.into_iter().find(|(lock, _)| place.has(lock)) {
         return (prefix, Some(lock));
     }
-    let speaks = |mark: &str| place.text("pyproject.toml").is_some_and(|text| text.contains(mark));
+    let contains = |mark: &str| place.text("pyproject.toml").is_some_and(|text| text.contains(mark));
     match () {
-        () if speaks("[tool.uv") => ("uv run ", Some("pyproject.toml")),
-        () if speaks("[tool.poetry]") => ("poetry run ", Some("pyproject.toml")),
+        () if contains("[tool.uv") => ("uv run ", Some("pyproject.toml")),
+        () if contains("[tool.poetry]") => ("poetry run ", Some("pyproject.toml")),
         () if place.has("Pipfile") => ("pipenv run ", Some("Pipfile")),
         () => ("", None),
     }
@@ -98,7 +98,7 @@ fn tests_folder(place: &ProjectFolder<'_>) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::super::detect;
-    use super::super::project::project;
+    use super::super::project_files::project;
 
     #[track_caller]
     fn check(files: &[(&str, &str)], want: Option<&str>) {

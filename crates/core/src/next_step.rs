@@ -8,7 +8,7 @@ use crate::budget::BudgetKind;
 use crate::diagnosis::DiagnosisStep;
 use crate::event::{PinnedBox, RunStart, RunStopReason, RunTestSchedule, RunVerdict};
 use crate::gutter::{self, LadderRung};
-use crate::pr::PublishReason;
+use crate::pull_request::PublishReason;
 use crate::run::{FinalAction, OpenIteration, RunCheckResult, RunState, RunStatus};
 
 /// The next step of a run.
@@ -82,7 +82,7 @@ pub const SPENT_PERCENT: u8 = 100;
 const MAX_INVALID_ANSWERS: usize = 2;
 
 /// Returns the next step of a run.
-pub fn next(state: &RunState) -> RunStep {
+pub fn decide(state: &RunState) -> RunStep {
     match &state.status {
         RunStatus::Queued
         | RunStatus::Paused { .. }
@@ -250,8 +250,8 @@ fn pull_request_is_stale(state: &RunState) -> bool {
 
 fn finish_proved(state: &RunState) -> RunStep {
     if state.imported.is_none() {
-        // Every proof already passed on the base: there is nothing to hand over, so nothing was done.
-        let why = "every proof passes without a commit; there is nothing to hand over".to_owned();
+        // Every proof already passed on the base: there is no commit to publish, so nothing was done.
+        let why = "every proof passes without a commit; there is nothing to publish".to_owned();
         return RunStep::Finish { verdict: RunVerdict::Failed { reason: RunStopReason::VerificationFailed { why } } };
     }
     if state.pushed != state.imported || pull_request_is_stale(state) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ralph_sandbox::embedded::{EmbeddedBackend, EmbeddedOptions, IsolationMechanism};
 use ralph_sandbox::{Backend, ExecRequest, SandboxSpec, capture};
 
-use crate::case::wall_name;
+use crate::case::mechanism_name;
 
 /// The name of its one sandbox.
 pub(super) const SANDBOX_NAME: &str = "owned";
@@ -16,7 +16,7 @@ pub(super) const SANDBOX_NAME: &str = "owned";
 pub(super) fn run_supervisor(dir: &str, without: &str, line: &str) -> String {
     let without = IsolationMechanism::ALL
         .into_iter()
-        .filter(|wall| without.split(',').any(|one| one == wall_name(*wall)))
+        .filter(|mechanism| without.split(',').any(|one| one == mechanism_name(*mechanism)))
         .collect();
     let options =
         EmbeddedOptions { dir: PathBuf::from(dir), disabled_mechanisms: without, ..EmbeddedOptions::default() };

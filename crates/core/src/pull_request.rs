@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::commit_sha::CommitSha;
 use crate::event::ReviewFinding;
 use crate::money::MicroUsd;
+use crate::names::TaskBranch;
 use crate::receipt::ReceiptCheck;
 
 /// A pull request as it is passed to the host of the repository.
@@ -21,7 +22,7 @@ pub struct PullRequest {
     pub labels: Vec<String>,
     /// The target branch.
     pub base: String,
-    pub branch: String,
+    pub branch: TaskBranch,
     /// The pushed commit that its text describes.
     pub sha: CommitSha,
 }

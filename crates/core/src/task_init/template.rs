@@ -108,7 +108,7 @@ What happens, what should happen, and how to see it.
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::project::project;
+    use super::super::project_files::project;
     use super::super::{ProjectFiles, detect};
     use super::*;
     use crate::lint::{LintContext, LintRule, lint};

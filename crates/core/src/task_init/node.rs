@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::detect::{LanguageTests, with_tests};
-use super::project::ProjectFolder;
+use super::project_files::ProjectFolder;
 use crate::text;
 
 const NAME: &str = "Node";
@@ -123,7 +123,7 @@ fn workspace_test_command(
 #[cfg(test)]
 mod tests {
     use super::super::detect;
-    use super::super::project::project;
+    use super::super::project_files::project;
 
     #[track_caller]
     fn check(manifest: &str, files: &[(&str, &str)], want: Option<&str>) {

@@ -1,8 +1,8 @@
 //! Makes directories on the `PATH` that belong to no known toolchain visible: each separately, if it is the user's or
 //! below `/opt` and contains nothing that looks like a secret.
 
-use super::plan::{PathEntry, ToolchainPlan};
 use super::secret_files;
+use super::setup_builder::{PathEntry, ToolchainPlan};
 
 pub(super) fn show(plan: &mut ToolchainPlan<'_>, entry: &PathEntry) {
     let named = entry.named.clone();

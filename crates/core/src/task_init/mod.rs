@@ -7,12 +7,12 @@ mod detect;
 mod languages;
 mod make_target;
 mod node;
-mod project;
+mod project_files;
 mod python;
 mod template;
 
 pub use detect::{TestDetection, TestStack, detect};
-pub use project::{MAX_FILES, ProjectFiles, is_ignored_folder, is_relevant_file};
+pub use project_files::{MAX_FILES, ProjectFiles, is_ignored_folder, is_relevant_file};
 pub use template::{TaskTemplate, render_task};
 
 pub(crate) use template::{default_limits, yaml_string};

@@ -1,7 +1,7 @@
 //! The languages whose manifest alone shows how tests are run.
 
 use super::detect::{LanguageTests, with_tests};
-use super::project::ProjectFolder;
+use super::project_files::ProjectFolder;
 
 pub(super) fn rust(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
     if !place.has("Cargo.toml") {
@@ -128,7 +128,7 @@ pub(super) fn elixir(place: &ProjectFolder<'_>) -> Option<LanguageTests> {
 #[cfg(test)]
 mod tests {
     use super::super::detect;
-    use super::super::project::project;
+    use super::super::project_files::project;
 
     #[track_caller]
     fn check(files: &[(&str, &str)], want: &str) {

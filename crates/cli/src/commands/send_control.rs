@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_core::control::Control;
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_engine::control::{ControlAck, send};
 use ralph_engine::store::RunFolder;
 
@@ -28,7 +28,7 @@ pub(crate) async fn steer(setup: &CliSetup, run: &str, control: Control, ui: &mu
     let done = match &control {
         Control::Pause => "is paused",
         Control::Stop => "is stopped; its commits are kept",
-        Control::Rotate { .. } => "starts its next iteration with a fresh look",
+        Control::Rotate { .. } => "starts its next iteration with a fresh session",
         Control::Note { .. } => "has your note",
         Control::Guardrail { .. } => "has your sign",
         Control::SetProfile { name } => &format!("continues with profile {name}"),
@@ -49,7 +49,7 @@ async fn wait_until_stopped(folder: &RunFolder) {
     const STOP_TIMEOUT: Duration = Duration::from_mins(1);
     let until = tokio::time::Instant::now() + STOP_TIMEOUT;
     while tokio::time::Instant::now() < until
-        && (folder.is_locked() || folder.state().is_ok_and(|state| state.status.is_active()))
+        && (folder.is_live() || folder.state().is_ok_and(|state| state.status.is_active()))
     {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -63,7 +63,7 @@ pub(crate) async fn send_with_notice(
     by: &str,
     ui: &mut Ui,
 ) -> Result<ControlAck, ralph_engine::Error> {
-    let live = folder.is_locked();
+    let live = folder.is_live();
     let mut answer = Box::pin(send(&setup.host, folder, control, by));
     if live {
         tokio::select! {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ralph_core::control::Control;
-use ralph_core::exit::RalphExitCode;
+use ralph_core::exit_code::RalphExitCode;
 use ralph_engine::host::HostContext;
 use ralph_engine::run::read_proposals;
 use ralph_engine::store::RunFolder;
@@ -159,7 +159,7 @@ impl WatchApp {
                 .is_some_and(|state| state.status.is_active() && model.elapsed_ms(state.last_at) >= RECENT_MS)
         };
         if silent(&self.model) {
-            let driven = self.folder.is_locked();
+            let driven = self.folder.is_live();
             self.update(WatchMessage::Live(driven));
         }
     }

@@ -7,14 +7,14 @@
 //! code that runs in the same process as the tests.
 
 mod pinned_section;
-mod shell;
+mod script_paths;
 mod test_runner_config;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use pinned_section::PinnedSection;
 
-use shell::SimpleCommand;
+use script_paths::SimpleCommand;
 use test_runner_config::TestRunnerConfig;
 
 use crate::event::{PinnedBox, RunStart};
@@ -84,7 +84,7 @@ pub fn find_proof_files<'a>(
 /// Returns whether a check reads a path that it does not execute: worth a reviewer's look when the run changed it.
 pub fn command_reads(command: &str, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    shell::split_commands(command).iter().any(|simple| {
+    script_paths::split_commands(command).iter().any(|simple| {
         let named = |word: &String| simple.paths(word.split("::").next().unwrap_or(word)).any(|named| named == path);
         (name == "conftest.py" && simple.program() == Some("pytest")) || simple.words.iter().any(named)
     })
@@ -121,7 +121,7 @@ impl<'a> ProofSearch<'a> {
     }
 
     fn add_command(&mut self, command: &str, role: ProofRole) {
-        for simple in shell::split_commands(command) {
+        for simple in script_paths::split_commands(command) {
             for script in simple.scripts() {
                 for path in simple.paths(&script.word) {
                     let is_check = match (role, script.is_shell) {
@@ -201,7 +201,7 @@ impl<'a> ProofSearch<'a> {
                     && let Some(text) = self.read_text(&path, ProofRole::Proof)
                 {
                     self.add_command(&text, ProofRole::Proof);
-                    for included in shell::included_files(&text) {
+                    for included in script_paths::included_files(&text) {
                         if self.has(&included) {
                             self.files.insert(included);
                         }
@@ -263,7 +263,9 @@ impl<'a> ProofSearch<'a> {
         let mut found = false;
         for path in there {
             match self.base.read.get(path) {
-                Some(text) => found |= text.as_deref().is_none_or(|text| shell::defines_target(text, &runner.targets)),
+                Some(text) => {
+                    found |= text.as_deref().is_none_or(|text| script_paths::defines_target(text, &runner.targets))
+                }
                 None => drop(self.unread.insert(path.clone())),
             }
         }

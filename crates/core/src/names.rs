@@ -4,6 +4,7 @@
 //! through a function argument: nothing here does I/O.
 
 use std::fmt;
+use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +88,15 @@ macro_rules! string_type {
             }
         }
 
+        /// Derefs to text, because a name is mostly shown, compared or passed to a program.
+        impl Deref for $name {
+            type Target = str;
+
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+
         impl TryFrom<String> for $name {
             type Error = Error;
 
@@ -160,6 +170,10 @@ impl TaskBranch {
         // The slug is ASCII, so it may be cut anywhere; the end that the cut leaves must still be a legal ref.
         let stem = text::head(slug, MAX_SLUG - version.len());
         Self(format!("ralph/{task}/{stem}{version}"))
+    }
+
+    pub fn ref_name(&self) -> String {
+        format!("refs/heads/{}", self.0)
     }
 
     fn parts(&self) -> (&str, &str) {

@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 use super::error::Error;
 use super::layer::ConfigLayer;
 use super::origin::ConfigOrigin;
-use super::units::{BackendKind, ByteSize, CpuCount};
+use super::value_types::{BackendKind, ByteSize, CpuCount};
 use super::values::{BudgetValues, ConfigValues, KEYS, ModelValues, SandboxValues, dollars};
 use crate::env::{self, Env, EnvSource};
 use crate::span::Span;
