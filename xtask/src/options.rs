@@ -8,7 +8,7 @@ usage: cargo xtask <command>
   test [--quick] [--seconds N] [--allow-missing]
         everything that must hold: formatting, lints, workspace rules, dependencies, tests, fuzzing, macOS
         --quick          offline and in minutes: leave out slow tests, fuzzing and the macOS check
-        --seconds N      how long each fuzz target runs (10)
+        --seconds N      how long each fuzz target runs (5)
         --allow-missing  do not fail because a fuzzer could not be installed
   fuzz [--seconds N] [TARGET]
         fuzz one target, or all in turn (60 seconds each)
@@ -112,7 +112,7 @@ fn bench_with_peers<'a>(rest: &mut impl Iterator<Item = &'a str>, bench: fn(Peer
 
 fn test<'a>(rest: &mut impl Iterator<Item = &'a str>) -> Result<XtaskCommand, String> {
     let mut options =
-        TestOptions { scope: TestScope::Full, seconds: Duration::from_secs(10), missing: MissingTools::Fails };
+        TestOptions { scope: TestScope::Full, seconds: Duration::from_secs(5), missing: MissingTools::Fails };
     while let Some(argument) = rest.next() {
         match argument {
             "--quick" => options.scope = TestScope::Quick,
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn lines() {
-        let full = TestOptions { scope: TestScope::Full, seconds: seconds(10), missing: MissingTools::Fails };
+        let full = TestOptions { scope: TestScope::Full, seconds: seconds(5), missing: MissingTools::Fails };
         check("test", Ok(XtaskCommand::Test(full)));
         check("test --quick", Ok(XtaskCommand::Test(TestOptions { scope: TestScope::Quick, ..full })));
         check(

@@ -130,8 +130,8 @@ fn tests(workspace: &ProjectWorkspace, scope: TestScope) -> anyhow::Result<()> {
         TestScope::Quick => "quick",
         TestScope::Full => "default",
     };
-    // Many tests wait for a process or a clock most of the time, so one more runs than there are processors.
-    let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get() + 1).to_string();
+    // Many tests wait for a process or a clock most of the time, so twice as many run as there are processors.
+    let threads = std::thread::available_parallelism().map_or(4, |cores| cores.get() * 2).to_string();
     let mut nextest = subprocess::cargo(root);
     nextest.args(["nextest", "run", "--profile", profile, "--workspace", "--locked", "--no-fail-fast"]);
     let ended = subprocess::run(nextest.args(["--test-threads", &threads]).args(network(scope)));

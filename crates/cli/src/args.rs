@@ -26,7 +26,7 @@ pub(crate) use self::network::{AuditCommand, PolicyChangeArgs, PolicyCommand, Po
     disable_help_subcommand = true,
     propagate_version = true,
     max_term_width = 100,
-    after_help = "Examples:\n  ralph demo                 see it work: offline, no keys, under a minute\n  ralph init && ralph run    write a task for this repository and run it"
+    after_help = "Examples:\n  ralph demo                 see it work: offline, no keys, under a minute\n  ralph init                 write a task file for this repository, to be filled in\n  ralph run                  run the task in ralph_task.md"
 )]
 pub(crate) struct Cli {
     /// Print data as JSON; errors too

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::ActionKind;
 use crate::budget::{Budget, BudgetKind};
+use crate::check_target::CheckTarget;
 use crate::commit_sha::{CommitSha, empty_if_none};
 use crate::config::ToolchainSelection;
 use crate::control::Control;
@@ -136,6 +137,9 @@ pub enum Event {
         head: CommitSha,
         /// Boxes that were verified before the sandbox was rebuilt and are proved again at the next check.
         reclaim: Vec<String>,
+        /// Those of them whose ticks are in the task file of `head`; missing in older runs, which unticked all.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        verified: Vec<String>,
     },
     BaselineChecked {
         checks: Vec<BaselineProof>,
@@ -186,8 +190,7 @@ pub enum Event {
         n: u32,
         stage: CheckStage,
         command: String,
-        /// What the command proves: `test` and checkbox ids.
-        proves: Vec<String>,
+        proves: Vec<CheckTarget>,
         code: i32,
         timed_out: bool,
         duration_ms: u64,
@@ -203,6 +206,9 @@ pub enum Event {
         sample: IterationSample,
         /// Boxes that are verified after this iteration.
         verified: Vec<String>,
+        /// Boxes that were verified before and whose proof fails now.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        broken: Vec<String>,
     },
     GutterScored {
         n: u32,
@@ -380,6 +386,10 @@ pub struct RunStart {
     pub profiles: RunProfiles,
     pub budget: Budget,
     pub test_command: String,
+    /// The `verify_commands`, which are gates like the test command; missing in older runs, which ran them only for
+    /// boxes without a proof of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<String>,
     pub test_every: RunTestSchedule,
     pub check_timeout_s: u64,
     pub boxes: Vec<PinnedBox>,
@@ -632,7 +642,7 @@ pub enum CheckStage {
 /// The result of a proof on the base commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaselineProof {
-    pub proves: Vec<String>,
+    pub proves: Vec<CheckTarget>,
     pub command: String,
     pub verdict: BaselineVerdict,
 }
@@ -663,6 +673,8 @@ pub enum IterationOutcome {
     Protected,
     /// The model asked for a fresh session.
     Rotated,
+    /// A box that was verified is no longer: its proof fails now.
+    Regression,
 }
 
 /// Something a reviewer should see in the commits imported from the sandbox.

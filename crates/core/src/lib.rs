@@ -8,6 +8,7 @@ pub mod agent;
 pub mod audit;
 pub mod backoff;
 pub mod budget;
+pub mod check_target;
 pub mod commit_sha;
 pub mod config;
 pub mod control;

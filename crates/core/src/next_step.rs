@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::budget::BudgetKind;
+use crate::check_target::CheckTarget;
 use crate::diagnosis::DiagnosisStep;
 use crate::event::{PinnedBox, RunStart, RunStopReason, RunTestSchedule, RunVerdict};
 use crate::gutter::{self, LadderRung};
@@ -287,8 +288,7 @@ fn fail_on_budget(limit: BudgetKind) -> RunStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueCheck {
     pub command: String,
-    /// `test` and checkbox ids.
-    pub proves: Vec<String>,
+    pub proves: Vec<CheckTarget>,
 }
 
 /// Returns the checks that an iteration's changes and claims call for, each command once.
@@ -307,7 +307,10 @@ pub fn checks_due(
         RunTestSchedule::Claim => !claimed.is_empty(),
     };
     let again = candidate && (changed || !claimed.is_empty());
-    let boxes = started.boxes.iter().filter(|pinned| again || claimed.contains(pinned.id.as_str()));
+    // A change may break a box that was verified before: the next prompt must not list it as verified.
+    let may_have_broken = |pinned: &PinnedBox| changed && verified.contains(&pinned.id);
+    let boxes =
+        started.boxes.iter().filter(|pinned| again || claimed.contains(pinned.id.as_str()) || may_have_broken(pinned));
     due_checks(started, test || again, boxes)
 }
 
@@ -318,16 +321,19 @@ pub fn proof_due(started: &RunStart) -> Vec<DueCheck> {
 
 fn due_checks<'a>(started: &RunStart, test: bool, boxes: impl Iterator<Item = &'a PinnedBox>) -> Vec<DueCheck> {
     let mut all: Vec<DueCheck> = Vec::new();
-    let mut add = |command: &str, id: &str| match all.iter_mut().find(|due| due.command == command) {
-        Some(due) => due.proves.push(id.to_owned()),
-        None => all.push(DueCheck { command: command.to_owned(), proves: vec![id.to_owned()] }),
+    let mut add = |command: &str, target: CheckTarget| match all.iter_mut().find(|due| due.command == command) {
+        Some(due) => due.proves.push(target),
+        None => all.push(DueCheck { command: command.to_owned(), proves: vec![target] }),
     };
     if test {
-        add(&started.test_command, "test");
+        add(&started.test_command, CheckTarget::TestCommand);
+        for (number, command) in (1..).zip(&started.gates) {
+            add(command, CheckTarget::Gate(number));
+        }
     }
     for pinned in boxes {
         for command in &pinned.proofs {
-            add(command, &pinned.id);
+            add(command, CheckTarget::Checkbox(pinned.id.clone()));
         }
     }
     all

@@ -7,6 +7,7 @@ use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
 
+use crate::check_target::CheckTarget;
 use crate::commit_sha::CommitSha;
 use crate::event::ReviewFinding;
 use crate::money::MicroUsd;
@@ -189,7 +190,7 @@ pub fn check_table(checks: &[ReceiptCheck]) -> String {
         writeln!(
             out,
             "| {} | {} | {result} | {seconds:.1} s |",
-            table_cell(&check.proves.join(", ")),
+            table_cell(&CheckTarget::join(&check.proves, ", ")),
             code_span(&check.command)
         )
         .expect("writing to a String cannot fail");

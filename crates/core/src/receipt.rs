@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::check_target::CheckTarget;
 use crate::money::MicroUsd;
 use crate::names::TaskBranch;
 
@@ -68,7 +69,7 @@ pub struct ReceiptModel {
 #[serde(deny_unknown_fields)]
 pub struct ReceiptCheck {
     pub command: String,
-    pub proves: Vec<String>,
+    pub proves: Vec<CheckTarget>,
     pub code: i32,
     pub timed_out: bool,
     pub duration_ms: u64,
@@ -108,15 +109,12 @@ pub fn compare_check(then: &ReceiptCheck, now: Option<&ReceiptCheck>) -> RerunRe
     }
 }
 
-/// The name of the test command's check among what a check proves.
-const TEST_COMMAND_ID: &str = "test";
-
 /// Returns why a receipt proves nothing, given the results of its checks then and now; `None` when it does.
 pub fn proof_flaw(checks: &[ReceiptCheck], again: &[RerunResult]) -> Option<&'static str> {
     if checks.is_empty() {
         return Some("it holds no check");
     }
-    if !checks.iter().any(|check| check.proves.iter().any(|id| id == TEST_COMMAND_ID)) {
+    if !checks.iter().any(|check| check.proves.contains(&CheckTarget::TestCommand)) {
         return Some("none of its checks runs a test command");
     }
     if !checks.iter().all(ReceiptCheck::passed) {
@@ -134,7 +132,7 @@ mod tests {
     fn receipts_that_prove_nothing() {
         use RerunResult::{Cannot, Different, Same};
         let ok = check(0, false);
-        let other = ReceiptCheck { proves: vec!["M1.1".to_owned()], ..ok.clone() };
+        let other = ReceiptCheck { proves: vec!["M1.1".into()], ..ok.clone() };
         for (checks, again, want) in [
             (vec![], vec![], Some("it holds no check")),
             (vec![other.clone()], vec![Same], Some("none of its checks runs a test command")),
@@ -152,7 +150,7 @@ mod tests {
     fn check(code: i32, timed_out: bool) -> ReceiptCheck {
         ReceiptCheck {
             command: "make test".to_owned(),
-            proves: vec!["test".to_owned()],
+            proves: vec![CheckTarget::TestCommand],
             code,
             timed_out,
             duration_ms: 5,

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::action::ActionKind;
 use crate::audit::AuditHead;
 use crate::budget::{Budget, BudgetKind, BudgetUsage};
+use crate::check_target::CheckTarget;
 use crate::commit_sha::CommitSha;
 use crate::diagnosis::DiagnosisProgress;
 use crate::event::{BaselineProof, IterationOutcome, PreActionState, ReviewFinding, RunStart, RunStopReason};
@@ -104,7 +105,7 @@ pub enum FinalAction {
 /// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunCheckResult {
-    pub proves: Vec<String>,
+    pub proves: Vec<CheckTarget>,
     pub code: i32,
     pub timed_out: bool,
     pub duration_ms: u64,
@@ -225,6 +226,10 @@ pub struct RunState {
     /// Findings for a reviewer in the imported commits, each once.
     pub findings: Vec<ReviewFinding>,
     pub commits: u32,
+    /// Boxes that were verified and are not any more, with the iteration that broke them.
+    pub broken: BTreeMap<String, u32>,
+    /// How many commits there were at each import, for a run that is rewound.
+    pub imports: BTreeMap<CommitSha, u32>,
     pub pushed: Option<CommitSha>,
     /// Milestones that were complete at the last push of the branch.
     pub pushed_milestones: BTreeSet<String>,

@@ -86,9 +86,9 @@ pub async fn check(
                 }
             }
         }
-        let id = due.proves.first().cloned().unwrap_or_default();
+        let Some(target) = due.proves.first().cloned() else { continue };
         checks.push(BaselineCheck {
-            id,
+            target,
             command: due.command.clone(),
             runs,
             denied_hosts: host.egress().take_refused_hosts(sandbox.id()).into_iter().collect(),

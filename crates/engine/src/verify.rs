@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ralph_core::check_target::CheckTarget;
 use ralph_core::event::CommitIdentity;
 use ralph_core::receipt::{Receipt, ReceiptCheck, RerunResult, compare_check, proof_flaw};
 use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxSpec};
@@ -40,7 +41,7 @@ pub enum ReceiptSigner {
 #[derive(Debug, Serialize)]
 pub struct CheckComparison {
     pub command: String,
-    pub proves: Vec<String>,
+    pub proves: Vec<CheckTarget>,
     pub then: i32,
     pub now: Option<i32>,
     pub verdict: RerunResult,

@@ -53,10 +53,11 @@ pub(crate) async fn run(setup: &CliSetup, args: RunArgs, ui: &mut Ui) -> CliResu
     let (wake, stops) = (DisplayNotifier::default(), StopSignals::default());
     let keep = if args.keep_sandbox { KeepSandbox::Always } else { KeepSandbox::Never };
     let PreparedRun { runner, remarks } = begin(&setup.host, spec, Box::new(wake.clone()), stops.clone(), keep).await?;
-    for remark in remarks {
-        ui.print_message(&format!("{} {remark}", paint(YELLOW, "!")));
-    }
     if args.detach {
+        // Otherwise they are shown with the other events.
+        for remark in remarks {
+            ui.print_message(&format!("{} {remark}", paint(YELLOW, "!")));
+        }
         let folder = runner.folder().clone();
         runner.close().await?;
         return detach(&folder, keep, ui);

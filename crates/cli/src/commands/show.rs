@@ -80,9 +80,15 @@ fn lines(view: &RunDetail) -> Vec<String> {
     out.push(String::new());
     out.push(paint(BOLD, "Boxes"));
     for checkbox in &view.boxes_detail {
-        let mark = if checkbox.verified { paint(GREEN, "✓ verified") } else { "· open    ".to_owned() };
+        let mark = match (checkbox.verified, checkbox.broken_in) {
+            (true, _) => paint(GREEN, "✓ verified"),
+            (false, Some(_)) => paint(RED, "✗ broken  "),
+            (false, None) => "· open    ".to_owned(),
+        };
         let shared = if checkbox.own_proof { "" } else { " (no proof of its own)" };
-        out.push(format!("  {mark}  {} {}{shared}", checkbox.id, one_line(&checkbox.text, 100)));
+        let broken =
+            checkbox.broken_in.map_or_else(String::new, |n| format!(" (verified once, broken in iteration {n})"));
+        out.push(format!("  {mark}  {} {}{shared}{broken}", checkbox.id, one_line(&checkbox.text, 100)));
     }
     if !view.proof.is_empty() {
         out.push(String::new());

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ralph_core::check_target::CheckTarget;
 use ralph_core::exit_code::RalphExitCode;
 use ralph_core::receipt::{Receipt, RerunResult};
 use ralph_core::text::head;
@@ -72,7 +73,7 @@ pub(crate) async fn verify(setup: &CliSetup, args: &VerifyArgs, ui: &mut Ui) -> 
             vec![
                 verdict,
                 format!("exit {} then, {now} now", line.then),
-                line.proves.join(" "),
+                CheckTarget::join(&line.proves, " "),
                 one_line(&line.command, 80),
             ]
         })
@@ -99,7 +100,7 @@ fn print_receipt(receipt: &Receipt, ui: &mut Ui) {
     let branch = one_line(&body.branch, 100);
     ui.print_message(&format!("receipt of run {} for {branch} at {}", one_line(&body.run, 40), head(&body.commit, 12)));
     for check in &body.checks {
-        ui.print_message(&format!("  {}: {}", check.proves.join(" "), one_line(&check.command, 120)));
+        ui.print_message(&format!("  {}: {}", CheckTarget::join(&check.proves, " "), one_line(&check.command, 120)));
     }
 }
 

@@ -26,6 +26,7 @@ mod litellm;
 mod package_registries;
 mod policy;
 mod profiles;
+mod proofs;
 mod recovery;
 #[cfg(target_os = "linux")]
 mod redteam;

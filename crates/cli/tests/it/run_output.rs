@@ -22,7 +22,7 @@ fn a_run_and_everything_about_it() {
     TIME sandbox agent-loop-actions-ralph-small-001-write-one-file is ready (embedded)
     TIME red first: 2 of 2 checks fail on the base commit, as they should
     TIME iteration 1/5 with default-cheap
-    TIME   scripted/script.jsonl answered: 2 actions, 2373 tokens, $0.001512
+    TIME   scripted/script.jsonl answered: 2 actions, 2375 tokens, $0.001513
     TIME   ✓ action 1 one.txt: 4 bytes N ms
     TIME   ✓ action 2 SHA N ms
     TIME   ✗ check test M1.2: `sh tests/two.sh` exit 1 N ms
@@ -33,7 +33,7 @@ fn a_run_and_everything_about_it() {
     TIME pushed ralph/small-001/write-one-file at SHA to REPO
     TIME ✓ pull request opened: file://HOME/.local/state/ralph/runs/RUN1/pull-request.md
     TIME iteration 2/5 with default-cheap
-    TIME   scripted/script.jsonl answered: 3 actions, 2498 tokens, $0.001603
+    TIME   scripted/script.jsonl answered: 3 actions, 2500 tokens, $0.001604
     TIME   ✓ action 1 one.txt: 8 bytes N ms
     TIME   ✓ action 2 SHA N ms
     TIME   ✓ action 3 done N ms
@@ -68,7 +68,7 @@ fn a_run_and_everything_about_it() {
       iterations    2 of 5
       minutes       N of 10
       dollars       0.0031 of 1
-      tokens        4871, no limit
+      tokens        4875, no limit
 
     Boxes
       ✓ verified  M1.1 There is a file one.txt
@@ -94,7 +94,7 @@ fn a_run_and_everything_about_it() {
       
       
       ---
-      Task `small-001` on branch `ralph/small-001/write-one-file`, model cost $0.003115. Made by ralph.
+      Task `small-001` on branch `ralph/small-001/write-one-file`, model cost $0.003117. Made by ralph.
       
       ## Changes
       
@@ -296,11 +296,11 @@ fn receipts_that_prove_nothing() {
     assert_eq!(fixture.ralph(&["run"]).code, 0);
     let path = fixture.state().join("runs").join(fixture.runs().first().unwrap()).join("receipt.json");
     let good = ralph_engine::receipt::read(&std::fs::read_to_string(path).unwrap()).unwrap().body;
-    let test = good.checks.iter().find(|check| check.proves.contains(&"test".to_owned())).unwrap().clone();
+    let test = good.checks.iter().find(|check| check.proves.contains(&"test".into())).unwrap().clone();
     let keys = tempfile::tempdir().unwrap();
     let key = ralph_engine::receipt::SigningKey::load_or_create(&keys.path().join("key")).unwrap();
     let failed = ralph_core::receipt::ReceiptCheck { command: "false".to_owned(), code: 1, ..test.clone() };
-    let other = ralph_core::receipt::ReceiptCheck { proves: vec!["M1.1".to_owned()], ..test };
+    let other = ralph_core::receipt::ReceiptCheck { proves: vec!["M1.1".into()], ..test };
     for (checks, message) in [
         (vec![], "not proved: it holds no check"),
         (vec![failed], "not proved: one of its checks failed when it was signed"),

@@ -25,12 +25,14 @@ impl RunState {
         self.reclaim.extend(changed);
         self.reclaim.retain(|id| boxes.iter().any(|one| one.id == *id));
         let test_command = task.front.test_command.clone().unwrap_or_default();
-        if test_command != self.started.test_command {
+        let gates = task.front.verify_commands.clone();
+        if test_command != self.started.test_command || gates != self.started.gates {
             self.gate = None;
         }
         self.started.boxes = boxes;
         self.started.title.clone_from(&task.title);
         self.started.test_command = test_command;
+        self.started.gates = gates;
         self.started.protected_paths =
             task.front.protected_paths.iter().filter(|path| !path.starts_with('!')).cloned().collect();
         self.started.proof_files.clone_from(&edit.proof_files);

@@ -13,12 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::{LintFinding, LintRule, Severity};
 use super::shell_command;
+use crate::check_target::CheckTarget;
 use crate::text;
-
-/// The ID of the check that runs `test_command`.
-pub const TEST_CHECK: &str = "test";
-/// The prefix of the IDs of `verify_commands`: `verify-1`, `verify-2`…
-pub const VERIFY_CHECK: &str = "verify-";
 
 /// The alternative way to give a sandbox a program.
 const IMAGE: &str = "or name an image that has it: `sandbox_image: oci:DIR`";
@@ -26,8 +22,9 @@ const IMAGE: &str = "or name an image that has it: `sandbox_image: oci:DIR`";
 /// One proof and its results on the base commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaselineCheck {
-    /// `test`, `verify-1`… or the ID of the box.
-    pub id: String,
+    /// What it proves first.
+    #[serde(rename = "id")]
+    pub target: CheckTarget,
     pub command: String,
     pub runs: Vec<BaselineRun>,
     /// The hosts that the policy refused while it ran.
@@ -63,11 +60,6 @@ impl BaselineCheck {
     fn is_green(&self) -> bool {
         !self.runs.is_empty() && self.runs.iter().all(|run| run.outcome() == BaselineOutcome::Green)
     }
-
-    fn is_gate(&self) -> bool {
-        let number = self.id.strip_prefix(VERIFY_CHECK);
-        self.id == TEST_CHECK || number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
-    }
 }
 
 /// Checks the results of the proofs on the base commit.
@@ -79,8 +71,12 @@ pub fn lint_baseline(checks: &[BaselineCheck]) -> Vec<LintFinding> {
     }
     let all_green = !checks.is_empty() && checks.iter().all(BaselineCheck::is_green);
     if all_green {
-        let names =
-            checks.iter().take(8).map(|check| format!("`{}`", excerpt(&check.id))).collect::<Vec<_>>().join(", ");
+        let names = checks
+            .iter()
+            .take(8)
+            .map(|check| format!("`{}`", excerpt(&check.target.to_string())))
+            .collect::<Vec<_>>()
+            .join(", ");
         let more = if checks.len() > 8 { ", …" } else { "" };
         found.push(LintFinding::error(
             LintRule::Vacuous,
@@ -90,11 +86,15 @@ pub fn lint_baseline(checks: &[BaselineCheck]) -> Vec<LintFinding> {
         ));
         return found;
     }
-    for check in checks.iter().filter(|check| check.is_green() && !check.is_gate()) {
+    for check in checks.iter().filter(|check| check.is_green() && !check.target.is_gate()) {
         found.push(LintFinding::warning(
             LintRule::Vacuous,
             None,
-            format!("the proof of `{}` already passes: `{}`", excerpt(&check.id), excerpt(&check.command)),
+            format!(
+                "the proof of `{}` already passes: `{}`",
+                excerpt(&check.target.to_string()),
+                excerpt(&check.command)
+            ),
             "use a command that fails until the box is done, or drop the box",
         ));
     }
@@ -130,7 +130,7 @@ fn denied_host_finding(check: &BaselineCheck) -> Option<LintFinding> {
         Some(host) => (host, Severity::Error),
         None => (check.denied_hosts.first()?, Severity::Warning),
     };
-    let (id, host) = (excerpt(&check.id), excerpt(host));
+    let (id, host) = (excerpt(&check.target.to_string()), excerpt(host));
     let word = if severity == Severity::Error { "needs" } else { "tried to reach" };
     let message = format!("the proof of `{id}` {word} the host `{host}`, which the policy denies");
     let fix = format!("allow it with `--allow-host {host}`, or use a proof that needs no network");
@@ -138,7 +138,7 @@ fn denied_host_finding(check: &BaselineCheck) -> Option<LintFinding> {
 }
 
 fn missing_tool_finding(check: &BaselineCheck) -> Option<LintFinding> {
-    let id = excerpt(&check.id);
+    let id = excerpt(&check.target.to_string());
     let tool = check.runs.iter().find_map(|run| missing_tool(&check.command, run))?;
     // A path that does not exist yet is work to be done, not a program to install.
     if tool.contains('/') {
@@ -157,7 +157,7 @@ fn missing_tool_finding(check: &BaselineCheck) -> Option<LintFinding> {
 
 fn unstable_finding(check: &BaselineCheck) -> Option<LintFinding> {
     let outcomes: BTreeSet<BaselineOutcome> = check.runs.iter().map(BaselineRun::outcome).collect();
-    let (id, command) = (excerpt(&check.id), excerpt(&check.command));
+    let (id, command) = (excerpt(&check.target.to_string()), excerpt(&check.command));
     if outcomes.len() > 1 {
         return Some(LintFinding::warning(
             LintRule::Flaky,
@@ -246,7 +246,7 @@ mod tests {
     }
 
     fn check_of(id: &str, command: &str, runs: Vec<BaselineRun>) -> BaselineCheck {
-        BaselineCheck { id: id.to_owned(), command: command.to_owned(), runs, denied_hosts: Vec::new() }
+        BaselineCheck { target: id.into(), command: command.to_owned(), runs, denied_hosts: Vec::new() }
     }
 
     fn green(id: &str) -> BaselineCheck {

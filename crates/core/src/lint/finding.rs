@@ -55,6 +55,8 @@ pub enum LintRule {
     SharedProof,
     VagueWords,
     MissingFile,
+    UntouchedTemplate,
+    NothingProtected,
     Vacuous,
     Flaky,
     Slow,
@@ -63,7 +65,7 @@ pub enum LintRule {
 }
 
 impl LintRule {
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 34] = [
         Self::NoFile,
         Self::FrontMatter,
         Self::TabInFrontMatter,
@@ -91,6 +93,8 @@ impl LintRule {
         Self::SharedProof,
         Self::VagueWords,
         Self::MissingFile,
+        Self::UntouchedTemplate,
+        Self::NothingProtected,
         Self::Vacuous,
         Self::Flaky,
         Self::Slow,
@@ -128,6 +132,8 @@ impl LintRule {
             Self::SharedProof => "shared-proof",
             Self::VagueWords => "vague-words",
             Self::MissingFile => "missing-file",
+            Self::UntouchedTemplate => "untouched-template",
+            Self::NothingProtected => "nothing-protected",
             Self::Vacuous => "vacuous",
             Self::Flaky => "flaky",
             Self::Slow => "slow",

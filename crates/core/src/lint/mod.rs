@@ -14,7 +14,7 @@ mod rules;
 mod shell_command;
 mod vague_words;
 
-pub use baseline::{BaselineCheck, BaselineRun, TEST_CHECK, VERIFY_CHECK, lint_baseline};
+pub use baseline::{BaselineCheck, BaselineRun, lint_baseline};
 pub use branch::{BranchFlaw, branch_flaw};
 pub use context::{BackendMaxima, LintContext, PriceStatus, TEMPLATE_VARIABLES};
 pub use dependency_graph::dependency_cycle;

@@ -10,6 +10,7 @@ use super::shell_command;
 use super::vague_words::first_vague_word;
 use crate::span::Span;
 use crate::task::{self, Checkbox, CheckboxForm, FrontMatter, PartialTask, Task, TaskProblemKind};
+use crate::task_init::{ProjectFiles, placeholder_in, test_folders};
 use crate::text;
 
 const MANY_CHECKBOXES: usize = 40;
@@ -32,6 +33,8 @@ pub fn lint(source: Option<&str>, context: &LintContext) -> Vec<LintFinding> {
         rules.checkbox_count(task, task.front.min_checkboxes as usize);
         rules.branch(task);
         rules.common_rules(task);
+        rules.placeholders();
+        rules.protected_paths(&task.front);
     }
     rules.sorted()
 }
@@ -270,6 +273,39 @@ impl<'a> LintPass<'a> {
         }
     }
 
+    /// Reports text of a template: a model would invent the task and its proofs.
+    fn placeholders(&mut self) {
+        let Some(placeholder) = placeholder_in(self.source) else { return };
+        let start = self.source.find(placeholder).unwrap_or(0);
+        let shown = placeholder.trim().trim_start_matches("# ");
+        self.findings.push(LintFinding::error(
+            LintRule::UntouchedTemplate,
+            Some(Span::new(start, start + placeholder.trim_end().len())),
+            format!("\"{shown}\" is still the text of the template"),
+            "write what shall be done and how it is proved, then start the run",
+        ));
+    }
+
+    /// Warns when the run may change everything that decides about it.
+    fn protected_paths(&mut self, front: &FrontMatter) {
+        let Some(files) = &self.context.files else { return };
+        if front.protected_paths.iter().any(|path| !path.starts_with('!')) {
+            return;
+        }
+        let project = ProjectFiles { files: files.clone(), texts: BTreeMap::new() };
+        let folders: Vec<String> = test_folders(&project).iter().map(|folder| format!("{folder:?}")).collect();
+        let (message, fix) = if folders.is_empty() {
+            let message = "no path is protected: the run itself writes the tests that judge it";
+            (message.to_owned(), "write the tests first, and add them to `protected_paths`".to_owned())
+        } else {
+            let message = format!("no path is protected, not even the tests in {}", folders.join(", "));
+            (message, format!("add `protected_paths: [{}]`", folders.join(", ")))
+        };
+        let finding =
+            LintFinding::warning(LintRule::NothingProtected, self.span_of_key("protected_paths"), message, fix);
+        self.findings.push(finding);
+    }
+
     fn duplicate_ids(&mut self, boxes: &[Checkbox]) {
         let mut seen = BTreeSet::new();
         for checkbox in boxes {
@@ -390,7 +426,7 @@ mod tests {
     use super::*;
     use crate::lint::{BackendMaxima, PriceStatus, Severity, has_errors};
 
-    const GOOD: &str = "---\ntask_id: t-1\ntest_command: npm test\nmax_iterations: 30\nmax_wall_time_minutes: 120\n\
+    const GOOD: &str = "---\ntask_id: t-1\nprotected_paths: [a.js]\ntest_command: npm test\nmax_iterations: 30\nmax_wall_time_minutes: 120\n\
                         max_cost_usd_estimate: 10\n---\n# Do it\n- [ ] M1.1 Foo returns 200\n  - verify: `node a.js`\n\
                         - [ ] M1.2 Foo returns 400\n  - verify: `node b.js`\n";
 
@@ -440,6 +476,33 @@ mod tests {
     #[track_caller]
     fn check_with_front_matter(front: &str, want: &[&str]) {
         check_replaced("task_id: t-1\n", &format!("task_id: t-1\n{front}\n"), want);
+    }
+
+    #[test]
+    fn untouched_templates() {
+        for (line, shown) in [
+            ("# Say what shall be true\n", "# Say what shall be true"),
+            ("# Fix the bug\n", "# Fix the bug"),
+            (
+                "# Do it\n\nWhat happens, what should happen, and how to see it.\n",
+                "What happens, what should happen, and how to see it.",
+            ),
+        ] {
+            check_replaced("# Do it\n", line, &[&format!("E untouched-template: {shown}")]);
+        }
+        check_replaced("# Do it\n", "# Fix the bug in the parser\n", &[]);
+    }
+
+    #[test]
+    fn a_task_that_protects_nothing() {
+        check_replaced("protected_paths: [a.js]\n", "", &["W nothing-protected: "]);
+        check_replaced("protected_paths: [a.js]", "protected_paths: []", &["W nothing-protected: ["]);
+        check_replaced("protected_paths: [a.js]", "protected_paths: [\"!a.js\"]", &["W nothing-protected: ["]);
+        let source = GOOD.replace("protected_paths: [a.js]\n", "");
+        let mut context = context();
+        context.files.as_mut().unwrap().extend(["tests/a.sh", "web/__tests__/x/y.js"].map(str::to_owned));
+        let fix = lint(Some(&source), &context).into_iter().map(|finding| finding.fix).collect::<Vec<_>>();
+        assert_eq!(fix, ["add `protected_paths: [\"tests/\", \"web/__tests__/\"]`"]);
     }
 
     #[test]

@@ -264,7 +264,7 @@ impl<'a> ProofSearch<'a> {
         for path in there {
             match self.base.read.get(path) {
                 Some(text) => {
-                    found |= text.as_deref().is_none_or(|text| script_paths::defines_target(text, &runner.targets))
+                    found |= text.as_deref().is_none_or(|text| script_paths::defines_target(text, &runner.targets));
                 }
                 None => drop(self.unread.insert(path.clone())),
             }

@@ -9,6 +9,7 @@ use super::{
 use crate::action::ActionKind;
 use crate::audit::AuditHead;
 use crate::budget::BudgetUsage;
+use crate::check_target::CheckTarget;
 use crate::commit_sha::CommitSha;
 use crate::control::Control;
 use crate::diagnosis::DiagnosisProgress;
@@ -72,6 +73,8 @@ impl RunState {
             import_stopped: None,
             findings: Vec::new(),
             commits: 0,
+            broken: BTreeMap::new(),
+            imports: BTreeMap::new(),
             pushed: None,
             pushed_milestones: BTreeSet::new(),
             pull_request: None,
@@ -113,9 +116,9 @@ impl RunState {
     fn fold(&mut self, line: &EventLine) -> Result<(), BadHistory> {
         match &line.event {
             Event::RunStarted(_) => return Err(BadHistory::SecondStart { seq: line.seq }),
-            Event::SandboxReady { sandbox, backend, isolated, start, head, reclaim } => {
+            Event::SandboxReady { sandbox, backend, isolated, start, head, reclaim, verified } => {
                 self.status = RunStatus::Running;
-                self.apply_sandbox_ready(start, head, reclaim);
+                self.apply_sandbox_ready((start, head), reclaim, verified);
                 self.workplace = Some(RunSandbox {
                     sandbox: sandbox.clone(),
                     backend: backend.clone(),
@@ -173,8 +176,10 @@ impl RunState {
                 };
                 self.record_check(*stage, command, checked);
             }
-            Event::IterationFinished { n, outcome, head, summary, sample, verified } => {
+            Event::IterationFinished { n, outcome, head, summary, sample, verified, broken } => {
                 self.close_iteration(*n, *outcome, head, summary, sample, verified);
+                self.broken.extend(broken.iter().map(|id| (id.clone(), *n)));
+                self.broken.retain(|id, _| !verified.contains(id));
             }
             Event::GutterScored { score, .. } => self.record_score(score),
             Event::MitigationApplied { rung, profile, why, cause, .. } => match (&mut self.open, cause) {
@@ -193,6 +198,7 @@ impl RunState {
                     self.add_findings(findings);
                     self.imported.clone_from(sha);
                     self.commits = *commits;
+                    self.imports.extend(sha.clone().map(|sha| (sha, *commits)));
                 }
             }
             Event::Pushed { sha, .. } => {
@@ -243,14 +249,20 @@ impl RunState {
 
     /// Handles a rebuilt sandbox, which holds only imported work: the open iteration starts again, boxes are
     /// re-proved.
-    fn apply_sandbox_ready(&mut self, start: &CommitSha, head: &CommitSha, reclaim: &[String]) {
+    fn apply_sandbox_ready(
+        &mut self,
+        (start, head): (&CommitSha, &CommitSha),
+        reclaim: &[String],
+        verified: &[String],
+    ) {
         self.open = None;
         if let Some(last) = &mut self.last {
             last.wish = None;
         }
         self.reclaim = reclaim.iter().cloned().collect();
-        self.verified.clear();
+        self.verified = verified.iter().cloned().collect();
         self.gate = None;
+        self.commits = self.imports.get(head).copied().unwrap_or(0);
         if head != start {
             self.imported = Some(head.clone());
         } else if self.imported.is_some() {
@@ -291,11 +303,16 @@ impl RunState {
             CheckStage::Proof => {
                 if !checked.passed() {
                     // What passes only in the work sandbox was never proved.
-                    for id in &checked.proves {
-                        self.verified.remove(id);
-                    }
-                    if checked.proves.iter().any(|id| id == "test") {
-                        self.gate = Some(false);
+                    for target in &checked.proves {
+                        match target.checkbox() {
+                            Some(id) => {
+                                let n = self.last.as_ref().map_or(0, |last| last.n);
+                                if self.verified.remove(id) {
+                                    self.broken.insert(id.to_owned(), n);
+                                }
+                            }
+                            None => self.gate = Some(false),
+                        }
                     }
                 }
                 self.proof.insert(command.to_owned(), checked);
@@ -314,10 +331,9 @@ impl RunState {
     ) {
         let open = self.open.take();
         let gate = open.as_ref().and_then(|open| {
-            open.checks
-                .values()
-                .find(|checked| checked.proves.iter().any(|id| id == "test"))
-                .map(RunCheckResult::passed)
+            let mut gates = open.checks.values().filter(|checked| checked.proves.iter().any(CheckTarget::is_gate));
+            let first = gates.next()?.passed();
+            Some(first && gates.all(RunCheckResult::passed))
         });
         if gate.is_some() || sample.changed_lines > 0 {
             self.gate = gate;

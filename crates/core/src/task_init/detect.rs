@@ -1,8 +1,10 @@
 //! Detects how a repository is tested, and records the evidence.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
-use super::project_files::{ProjectFiles, ProjectFolder};
+use super::project_files::{ProjectFiles, ProjectFolder, is_ignored_folder};
 use super::{languages, make_target, node, python};
 use crate::text;
 
@@ -29,6 +31,8 @@ pub struct TestDetection {
     pub test_command: Option<String>,
     /// Remarks for the user about the choice.
     pub remarks: Vec<String>,
+    /// The folders that hold tests, each with a slash at its end.
+    pub test_folders: Vec<String>,
 }
 
 /// A detected language, with or without tests.
@@ -70,13 +74,36 @@ const LANGUAGES: [LanguageDetector; 9] = [
     languages::php,
 ];
 
+/// The names of folders that hold tests, by the conventions of the known test runners.
+const TEST_FOLDERS: [&str; 8] =
+    ["tests", "test", "spec", "specs", "__tests__", "e2e", "integration-tests", "acceptance"];
+
+/// The maximum number of test folders that are proposed.
+const MAX_TEST_FOLDERS: usize = 8;
+
+/// Returns the outermost folders that hold tests.
+pub fn test_folders(project: &ProjectFiles) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    for path in &project.files {
+        let mut folders: Vec<&str> = path.split('/').collect();
+        folders.pop();
+        if folders.iter().any(|folder| is_ignored_folder(folder)) {
+            continue;
+        }
+        if let Some(depth) = folders.iter().position(|folder| TEST_FOLDERS.contains(folder)) {
+            found.insert(format!("{}/", folders.get(..=depth).unwrap_or_default().join("/")));
+        }
+    }
+    found.into_iter().take(MAX_TEST_FOLDERS).collect()
+}
+
 /// Detects how a repository is tested.
 ///
 /// A language found at the root covers the whole repository; one that is only found in a subfolder is tested there.
 /// When there are several, the project's own `make test` or `just test` is preferred, because that is how its
 /// developers combined them.
 pub fn detect(project: &ProjectFiles) -> TestDetection {
-    let mut found = TestDetection::default();
+    let mut found = TestDetection { test_folders: test_folders(project), ..TestDetection::default() };
     let top = project.folder_at("");
     for detector in LANGUAGES.into_iter().chain([languages::elixir as LanguageDetector]) {
         match detector(&top) {

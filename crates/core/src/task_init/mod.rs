@@ -11,8 +11,8 @@ mod project_files;
 mod python;
 mod template;
 
-pub use detect::{TestDetection, TestStack, detect};
+pub use detect::{TestDetection, TestStack, detect, test_folders};
 pub use project_files::{MAX_FILES, ProjectFiles, is_ignored_folder, is_relevant_file};
 pub use template::{TaskTemplate, render_task};
 
-pub(crate) use template::{default_limits, yaml_string};
+pub(crate) use template::{default_limits, placeholder_in, yaml_string};

@@ -47,7 +47,14 @@ pub fn render_task(template: TaskTemplate, task_id: &str, found: &TestDetection)
         None => ("The tests in tests/all.sh pass", "sh tests/all.sh"),
     };
     let boxes = boxes.replace("{passing}", passing).replace("{test}", test);
-    format!("{front}\n{}{PROTECTED}---\n\n# {title}\n\n{boxes}", default_limits())
+    let folders: Vec<String> = found.test_folders.iter().map(|folder| yaml_string(folder)).collect();
+    let protected = format!("{PROTECTED}protected_paths: [{}]\n", folders.join(", "));
+    format!("{front}\n{}{protected}---\n\n# {title}\n\n{boxes}", default_limits())
+}
+
+/// Returns the first sentence of a template that a task still contains, which the user was meant to replace.
+pub(crate) fn placeholder_in(text: &str) -> Option<&'static str> {
+    PLACEHOLDERS.into_iter().find(|placeholder| text.contains(placeholder))
 }
 
 /// Returns the limits every task must have, with comments that explain them.
@@ -69,8 +76,19 @@ fn push_comment(out: &mut String, words: &str) {
 }
 
 const PROTECTED: &str = "\n\
-# Files the run must not change, such as the tests that judge it: [\"tests/accept.sh\"]\n\
-protected_paths: []\n";
+# Files and folders the run must not change, such as the tests that judge it. Write the tests of this task first; remove\n\
+# a folder from the list only if the run itself shall add tests there.\n";
+
+/// Sentences of the templates that say nothing about a task.
+const PLACEHOLDERS: [&str; 7] = [
+    "# Say what shall be true\n",
+    "# Add the thing\n",
+    "# Fix the bug\n",
+    "Two to four sentences: what it is, where it belongs, what it must not touch.",
+    "Say one thing that can be observed from outside",
+    "Say what happens with bad input",
+    "What happens, what should happen, and how to see it.",
+];
 
 const MINIMAL: &str = "\
 - [ ] M1.1 {passing}
@@ -121,22 +139,31 @@ mod tests {
     }
 
     #[test]
-    fn every_template_lints_clean() {
+    fn every_template_waits_for_the_user() {
         let known = project(&[
             ("Cargo.toml", "[workspace]\n"),
             ("package.json", r#"{"scripts": {"test": "a \"b\" 'c' # d: e"}}"#),
             ("api/go.mod", ""),
+            ("tests/all.rs", ""),
         ]);
         for template in [TaskTemplate::Minimal, TaskTemplate::Feature, TaskTemplate::Bugfix] {
-            assert_eq!(rules(template, &known), [], "{template:?}");
             // The linter asks only for what nobody but the user can know.
-            assert_eq!(rules(template, &ProjectFiles::default()), [LintRule::NoTestCommand], "{template:?}");
+            assert_eq!(rules(template, &known), [LintRule::UntouchedTemplate], "{template:?}");
+            let want = [LintRule::NoTestCommand, LintRule::NothingProtected, LintRule::UntouchedTemplate];
+            assert_eq!(rules(template, &ProjectFiles::default()), want, "{template:?}");
         }
     }
 
     #[test]
     fn whole_file() {
-        let found = detect(&project(&[("Cargo.toml", ""), ("Makefile", "test:\n")]));
+        let files = [
+            ("Cargo.toml", ""),
+            ("Makefile", "test:\n"),
+            ("tests/a.rs", ""),
+            ("api/spec/x/y.rb", ""),
+            ("target/tests/a", ""),
+        ];
+        let found = detect(&project(&files));
         insta::assert_snapshot!(render_task(TaskTemplate::Minimal, "shop-001", &found), @r#"
         ---
         task_id: shop-001
@@ -152,8 +179,9 @@ mod tests {
         max_wall_time_minutes: 120
         max_cost_usd_estimate: 10
 
-        # Files the run must not change, such as the tests that judge it: ["tests/accept.sh"]
-        protected_paths: []
+        # Files and folders the run must not change, such as the tests that judge it. Write the tests of this task first; remove
+        # a folder from the list only if the run itself shall add tests there.
+        protected_paths: ["api/spec/", "tests/"]
         ---
 
         # Say what shall be true

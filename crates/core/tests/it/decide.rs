@@ -281,7 +281,7 @@ fn resuming_clears_the_reason_for_the_pause() {
 #[test]
 fn the_baseline_is_repeated_when_its_commands_change() {
     let refused = |verdict: BaselineVerdict| {
-        let check = BaselineProof { proves: vec!["test".to_owned()], command: "test".to_owned(), verdict };
+        let check = BaselineProof { proves: vec!["test".into()], command: "test".to_owned(), verdict };
         let checked = Event::BaselineChecked { checks: vec![check], refused: Some("why".to_owned()) };
         let reason = RunStopReason::Baseline { why: "why".to_owned() };
         RunBuilder::with(RunStart { baseline: true, ..started() })
@@ -322,7 +322,7 @@ fn the_baseline_is_repeated_when_its_commands_change() {
 }
 
 fn due(command: &str, proves: &[&str]) -> DueCheck {
-    DueCheck { command: command.to_owned(), proves: proves.iter().map(|id| (*id).to_owned()).collect() }
+    DueCheck { command: command.to_owned(), proves: proves.iter().map(|id| (*id).into()).collect() }
 }
 
 fn set(ids: &[&str]) -> BTreeSet<String> {
@@ -337,6 +337,9 @@ fn due_checks() {
         (set(&[]), set(&[]), true, vec![due("test", &["test"])]),
         (set(&[]), set(&["M1.1"]), true, vec![due("test", &["test"]), due("p1", &["M1.1"])]),
         (set(&[]), set(&["nonsense"]), false, vec![]),
+        // A change may have broken what was verified before.
+        (set(&["M1.1"]), set(&[]), true, vec![due("test", &["test"]), due("p1", &["M1.1"])]),
+        (set(&["M1.1"]), set(&[]), false, vec![]),
         // The claim that would complete the task causes every check to run again.
         (set(&["M1.1"]), set(&["M2.1"]), false, all()),
         (set(&["M1.1", "M2.1"]), set(&[]), true, all()),
@@ -347,6 +350,14 @@ fn due_checks() {
             "{verified:?} {claimed:?} {changed}"
         );
     }
+    // Gates run with the test command, whatever proves the boxes; a command that is both runs once.
+    let gated = RunStart { gates: vec!["lint".to_owned(), "p1".to_owned()], ..started() };
+    let with_gates = || vec![due("test", &["test"]), due("lint", &["verify-1"]), due("p1", &["verify-2"])];
+    assert_eq!(next_step::checks_due(&gated, &set(&[]), &set(&[]), true), with_gates());
+    assert_eq!(
+        next_step::proof_due(&gated),
+        [due("test", &["test"]), due("lint", &["verify-1"]), due("p1", &["verify-2", "M1.1"]), due("p2", &["M2.1"])]
+    );
     let on_claim = RunStart { test_every: RunTestSchedule::Claim, ..started() };
     assert_eq!(next_step::checks_due(&on_claim, &set(&[]), &set(&[]), true), []);
     // One command that proves several boxes runs once.

@@ -239,6 +239,7 @@ fn every_score_can_be_explained() {
             summary: MaskedText::default(),
             sample,
             verified: Vec::new(),
+            broken: Vec::new(),
         });
         let window: Vec<IterationSample> = run.state.window.iter().cloned().collect();
         run = run.then(Event::GutterScored { n, score: score(&window, 1) });

@@ -74,6 +74,7 @@ pub(crate) fn started() -> RunStart {
             tokens: None,
             consecutive_gutter: 3,
         },
+        gates: Vec::new(),
         test_command: "test".to_owned(),
         test_every: RunTestSchedule::Iteration,
         check_timeout_s: 60,
@@ -184,7 +185,7 @@ impl RunBuilder {
             n,
             stage,
             command: command.to_owned(),
-            proves: proves.iter().map(|id| (*id).to_owned()).collect(),
+            proves: proves.iter().map(|id| (*id).into()).collect(),
             code,
             timed_out: false,
             duration_ms: 1,
@@ -204,6 +205,7 @@ impl RunBuilder {
             head: "head".to_owned(),
             summary: "done".into(),
             sample: IterationSample { n, changed_lines: 3, newly_verified, ..IterationSample::default() },
+            broken: before.difference(&now).cloned().collect(),
             verified: now.into_iter().collect(),
         })
     }
@@ -243,5 +245,6 @@ pub(crate) fn sandbox_ready(head: &str, reclaim: &[&str]) -> Event {
         start: commit("start"),
         head: commit(head),
         reclaim: reclaim.iter().map(|id| (*id).to_owned()).collect(),
+        verified: Vec::new(),
     }
 }

@@ -75,6 +75,7 @@ fn history(events: u64) -> String {
         start: commit(&start),
         head: commit(&start),
         reclaim: Vec::new(),
+        verified: Vec::new(),
     });
     let mut n = 0;
     loop {
@@ -129,7 +130,7 @@ fn iteration(n: u32) -> Vec<Event> {
             n,
             stage: CheckStage::Iteration,
             command: command.to_owned(),
-            proves: vec![proves.to_owned()],
+            proves: vec![proves.into()],
             code: 1,
             timed_out: false,
             duration_ms: 2_119,
@@ -166,7 +167,8 @@ fn iteration(n: u32) -> Vec<Event> {
     };
     let summary = "Handle the empty case in the reader and test it; the writer comes next.".into();
     let verified = vec!["M1.1".to_owned(), "M1.2".to_owned()];
-    events.push(Event::IterationFinished { n, outcome: IterationOutcome::Progress, head, summary, sample, verified });
+    let (outcome, broken) = (IterationOutcome::Progress, Vec::new());
+    events.push(Event::IterationFinished { n, outcome, head, summary, sample, verified, broken });
     events.push(Event::GutterScored { n, score });
     events
 }
@@ -226,6 +228,7 @@ fn started(start: &str) -> RunStart {
             tokens: None,
             consecutive_gutter: 3,
         },
+        gates: Vec::new(),
         test_command: "cargo test --quiet".to_owned(),
         test_every: RunTestSchedule::Iteration,
         check_timeout_s: 600,

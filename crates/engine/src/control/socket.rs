@@ -141,7 +141,7 @@ mod tests {
         let (_dir, path) = short_socket_path(folder).unwrap();
         let before = getrlimit(Resource::Nofile);
         let free = u64::try_from(File::open("/dev/null").unwrap().as_raw_fd()).unwrap();
-        setrlimit(Resource::Nofile, Rlimit { current: Some(free + 1), ..before.clone() }).unwrap();
+        setrlimit(Resource::Nofile, Rlimit { current: Some(free + 1), ..before }).unwrap();
         let client = BlockingStream::connect(path);
         let full = File::open("/dev/null").is_err();
         tokio::time::sleep(ACCEPT_RETRY_INTERVAL * 2).await;

@@ -161,17 +161,15 @@ async fn import_bundle(
     let limits = ImportLimits::default();
     let bundle = scratch.join("work.bundle");
     remove(&bundle);
-    let out = in_sandbox::bundle(
-        sandbox,
-        BundleRequest { branch: &branch, known: base, host: &bundle, cap: limits.bundle_bytes },
-    )
-    .await;
+    let out =
+        in_sandbox::bundle(sandbox, BundleRequest { branch, known: base, host: &bundle, cap: limits.bundle_bytes })
+            .await;
     let outcome = match out {
         Ok(BundleOutcome::Nothing) => Ok(ImportOutcome::Kept { sha: base.clone(), commits: 0, findings: Vec::new() }),
         Ok(BundleOutcome::File { .. }) => {
             bare.import(
                 &bundle,
-                ImportRules { branch: &branch, base, iteration_ref: Some((&run, n)), protected, secrets, limits },
+                ImportRules { branch, base, iteration_ref: Some((&run, n)), protected, secrets, limits },
             )
             .await
         }

@@ -33,17 +33,53 @@ pub struct BaseCommit {
     pub from: BaseSource,
 }
 
+/// How the base differs from the branch of the same name at the remote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteDifference {
+    /// The branch at the remote, such as `origin/main`.
+    pub name: String,
+    /// How many commits only the base has, and only the remote; `None` if the remote has no such branch.
+    pub commits: Option<(u64, u64)>,
+}
+
+impl RemoteDifference {
+    /// Says in a sentence what the user should know; `None` if there is no difference.
+    pub fn describe(&self, base: &str) -> Option<String> {
+        let Self { name, commits } = self;
+        let count = |n: u64| if n == 1 { "1 commit".to_owned() } else { format!("{n} commits") };
+        match *commits {
+            Some((0, 0)) => None,
+            None => Some(format!(
+                "the base `{base}` is a branch that is not at the remote (no `{name}`): push it before the pull request"
+            )),
+            Some((ahead, 0)) => Some(format!(
+                "the base `{base}` has {} that `{name}` has not: they become part of the pull request unless you push them",
+                count(ahead)
+            )),
+            Some((0, behind)) => Some(format!(
+                "the base `{base}` lacks {} of `{name}`, as last fetched: `git pull` first to start from there",
+                count(behind)
+            )),
+            Some((ahead, behind)) => Some(format!(
+                "the base `{base}` has {} that `{name}` has not, and lacks {} of it",
+                count(ahead),
+                count(behind)
+            )),
+        }
+    }
+}
+
 /// Where the base commit comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BaseSource {
-    /// The default branch of the remote, as last fetched.
+    /// The default branch of the remote of a clone made by ralph, as last fetched.
     RemoteHead,
     /// The named branch of the remote, as last fetched.
     Remote,
     /// The named branch or commit of the user's repository.
     Local,
-    /// The checked-out commit: there is no remote.
+    /// The checked-out commit.
     Current,
 }
 
@@ -114,26 +150,30 @@ impl UserRepo {
         self.format
     }
 
-    /// Resolves the base: a name given by the task, else the remote's default branch, else the checked-out commit.
+    /// Resolves the base: a name given by the task, else the checked-out branch, as the user has it here: commits that
+    /// are not pushed yet may hold the tests that decide about the work. What differs from the remote is reported by
+    /// [`Self::remote_difference`].
     ///
-    /// A branch of the remote takes precedence over a local one of the same name, because the pull request is compared
-    /// with it.
+    /// A clone made by ralph has no checkout and its own branches are never updated: there the remote's count.
     pub async fn base(&self, wanted: Option<&str>) -> Result<BaseCommit, Error> {
         let remote = self.remote_name().await?;
+        let is_own_clone = !self.is_checked_out();
         if let Some(name) = wanted {
-            if let Some(remote) = &remote
-                && let Some(sha) = self.odb.resolve_commit(&format!("refs/remotes/{remote}/{name}")).await?
-            {
-                return Ok(BaseCommit { branch: Some(name.to_owned()), sha, from: BaseSource::Remote });
+            let of_remote = remote.as_ref().map(|remote| (format!("refs/remotes/{remote}/{name}"), BaseSource::Remote));
+            let local = (format!("refs/heads/{name}"), BaseSource::Local);
+            let mut places: Vec<(String, BaseSource)> = of_remote.into_iter().chain([local]).collect();
+            if !is_own_clone {
+                places.reverse();
             }
-            for full in [format!("refs/heads/{name}"), format!("refs/tags/{name}"), name.to_owned()] {
+            places.extend([format!("refs/tags/{name}"), name.to_owned()].map(|full| (full, BaseSource::Local)));
+            for (full, from) in places {
                 if let Some(sha) = self.odb.resolve_commit(&full).await? {
-                    return Ok(BaseCommit { branch: Some(name.to_owned()), sha, from: BaseSource::Local });
+                    return Ok(BaseCommit { branch: Some(name.to_owned()), sha, from });
                 }
             }
             return Err(Error::NoCommit { name: name.to_owned() });
         }
-        if let Some(remote) = &remote {
+        if let Some(remote) = remote.as_ref().filter(|_| is_own_clone) {
             let head = format!("refs/remotes/{remote}/HEAD");
             if let (Some(target), Some(sha)) =
                 (self.symbolic_ref_target(&head).await?, self.odb.resolve_commit(&head).await?)
@@ -144,6 +184,27 @@ impl UserRepo {
         }
         let sha = self.odb.resolve_commit("HEAD").await?.ok_or_else(|| Error::NoCommit { name: "HEAD".to_owned() })?;
         Ok(BaseCommit { branch: self.current_branch().await?, sha, from: BaseSource::Current })
+    }
+
+    /// Compares the base with the branch of the same name at the remote, as last fetched; `None` if there is no remote
+    /// or the base was taken from it.
+    pub async fn remote_difference(&self, base: &BaseCommit) -> Result<Option<RemoteDifference>, Error> {
+        let Some(remote) = self.remote_name().await? else { return Ok(None) };
+        let (Some(branch), BaseSource::Local | BaseSource::Current) = (&base.branch, base.from) else {
+            return Ok(None);
+        };
+        let name = format!("{remote}/{branch}");
+        let Some(there) = self.odb.resolve_commit(&format!("refs/remotes/{name}")).await? else {
+            return Ok(Some(RemoteDifference { name, commits: None }));
+        };
+        const DOING: &str = "compare the base with the remote";
+        let range = format!("{}...{}", base.sha, there);
+        let text = self.odb.command(DOING).args(["rev-list", "--left-right", "--count", &range]).text().await?;
+        let mut counts = text.split_whitespace().map(str::parse);
+        match (counts.next(), counts.next()) {
+            (Some(Ok(ahead)), Some(Ok(behind))) => Ok(Some(RemoteDifference { name, commits: Some((ahead, behind)) })),
+            _ => Err(Error::UnexpectedOutput { doing: DOING }),
+        }
     }
 
     /// Returns the checked-out branch.

@@ -15,6 +15,7 @@ use serde::Deserialize;
 
 use super::begin::{RunRefs, RunSpec, check_priced};
 use super::interrupts::StopSignals;
+use super::proposals::ProposalStep;
 use super::runner::Runner;
 use super::work_sandbox::KeepSandbox;
 use crate::error::{Error, file_error};
@@ -132,7 +133,10 @@ pub async fn adopt(
         start: (&base).into(),
         head: (&head).into(),
         reclaim: ticked_boxes(&*place, &started.task_path).await,
+        verified: Vec::new(),
     })?;
+    // Nothing is verified yet, so nothing is ticked: otherwise the ticks would count as a change by the model.
+    ProposalStep { run: &mut runner.run, work: &mut runner.work }.write_task_to_sandbox().await?;
     runner.run.pause(ralph_core::event::RunStopReason::Asked)?;
     Ok(runner)
 }

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use ralph_core::budget::Budget;
 use ralph_core::config::ToolchainSelection;
 use ralph_core::event::{
-    CarriedUsage, CommitIdentity, Event, FORMAT, PinnedAgent, PinnedBox, PinnedPullRequest, PinnedResources,
-    RunProfiles, RunStart, RunTestSchedule,
+    CarriedUsage, CommitIdentity, Event, EventLogLevel, FORMAT, PinnedAgent, PinnedBox, PinnedPullRequest,
+    PinnedResources, RunProfiles, RunStart, RunTestSchedule,
 };
 use ralph_core::gutter::LadderRung;
 use ralph_core::hash::sha256;
@@ -96,6 +96,9 @@ pub async fn begin(
     };
     let mut runner = Runner::open(host.clone(), folder, announce, stops, keep).await?;
     runner.run.append(Event::RunStarted(Box::new(started)))?;
+    for remark in &remarks {
+        runner.run.log(EventLogLevel::Warn, remark.clone())?;
+    }
     Ok(PreparedRun { runner, remarks })
 }
 
@@ -137,6 +140,9 @@ async fn prepare_repository(
     let stamp = git::stamp(&spec.identity);
     let trailers = git::trailers(run, 0);
     let mut start = base.sha.clone();
+    if let Some(different) = repo.remote_difference(base).await? {
+        remarks.extend(different.describe(base.branch.as_deref().unwrap_or("HEAD")));
+    }
     if !repo.is_checked_out() {
         // A clone made by ralph: it has no checkout with changes to include.
     } else if spec.include_dirty {
@@ -208,6 +214,7 @@ pub(super) async fn started_event(spec: &RunSpec, bare: &BareRepo, places: RunRe
         lent: spec.secret_grants.clone(),
         profiles: spec.profiles.clone(),
         budget: spec.budget.clone(),
+        gates: front.verify_commands.clone(),
         test_command: front.test_command.clone().unwrap_or_default(),
         test_every: match front.test_every {
             ralph_core::task::TaskTestFrequency::Iteration => RunTestSchedule::Iteration,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use ralph_core::check_target::CheckTarget;
 use ralph_core::event::{CheckStage, Event, EventLogLevel};
 use ralph_core::next_step::{self, ClaimedBoxes};
 use ralph_core::run::{FinalAction, OpenIteration};
@@ -69,7 +70,8 @@ impl CloseStep<'_> {
         BranchUpdate { run: self.run, work: self.work }.import_commits(n, &survey_after).await?;
         let acted = read_action_log(&self.run.folder, n)?;
         let sample = sample(n, survey, &acted, &open, &outputs, newly_verified);
-        let outcome = outcome(&open, &sample, &closing, changed);
+        let broken: Vec<String> = before.difference(&verified).cloned().collect();
+        let outcome = outcome(&open, &sample, &closing, changed, &broken);
         let said = reply.as_ref().map(|reply| self.run.redactor.mask(&text::strip_control(&reply.summary)));
         let summary = self.run.redactor.mask(&summary(said.as_deref(), &open));
         self.warn_unknown_claims(&unknown)?;
@@ -79,6 +81,7 @@ impl CloseStep<'_> {
             claimed: &claimed,
             unknown: &unknown,
             verified: &verified,
+            broken: &broken,
             acted: &acted,
             outputs: &outputs,
             closing: &closing,
@@ -93,6 +96,7 @@ impl CloseStep<'_> {
             summary,
             sample,
             verified: verified.into_iter().collect(),
+            broken,
         })
     }
 
@@ -200,7 +204,7 @@ impl CloseStep<'_> {
             };
             let ran = kept.ran;
             if !recorded {
-                let name = if due.proves.iter().any(|id| id == "test") {
+                let name = if due.proves.contains(&CheckTarget::TestCommand) {
                     TEST_OUTPUT_FILE.to_owned()
                 } else {
                     format!("check-{index}.txt")

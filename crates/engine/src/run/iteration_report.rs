@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use ralph_core::action::ActionKind;
+use ralph_core::check_target::CheckTarget;
 use ralph_core::event::{ActionOutcome, EventLogLevel, IterationOutcome};
 use ralph_core::gutter::{FailureSignature, IterationSample, TestCounts};
 use ralph_core::run::{FinalAction, OpenIteration};
@@ -30,6 +31,8 @@ pub(super) struct IterationReport<'a> {
     /// Claims that name no box.
     pub(super) unknown: &'a [String],
     pub(super) verified: &'a BTreeSet<String>,
+    /// Boxes that were verified before this iteration and are not any more.
+    pub(super) broken: &'a [String],
     pub(super) acted: &'a [ActionLogEntry],
     pub(super) outputs: &'a BTreeMap<String, CommandResult>,
     pub(super) closing: &'a CloseCheckpoint,
@@ -75,7 +78,12 @@ impl IterationReport<'_> {
             let text = format!("== iteration {n} ==\n{errors}");
             run.files.append_at(&*sandbox, "errors.log", before("errors.log"), &text).await?;
         }
-        let unproved: Vec<&str> = claimed.difference(verified).map(String::as_str).collect();
+        if !self.broken.is_empty() {
+            let boxes = self.broken.join(", ");
+            run.log_once(EventLogLevel::Warn, format!("{boxes} was verified and its proof fails now: unticked"))?;
+        }
+        let unproved: Vec<&str> =
+            claimed.difference(verified).filter(|id| !self.broken.contains(id)).map(String::as_str).collect();
         if !unproved.is_empty() {
             run.log_once(EventLogLevel::Warn, format!("claimed {} without proof: not ticked", unproved.join(", ")))?;
         }
@@ -119,6 +127,12 @@ impl IterationReport<'_> {
         }
         for restored in &closing.restored {
             push_line(&mut out, restored);
+        }
+        if !self.broken.is_empty() {
+            let boxes = self.broken.join(", ");
+            let text =
+                format!("{boxes} was verified before, and this iteration broke it: its proof fails, it is open again");
+            push_line(&mut out, &text);
         }
         let unproved: Vec<&str> = claimed.difference(verified).map(String::as_str).collect();
         if !unproved.is_empty() {
@@ -189,8 +203,9 @@ pub(super) fn sample(
 
 /// Reads the counts of the test command where it ran, else of the first check that prints some.
 fn test_counts(open: &OpenIteration, outputs: &BTreeMap<String, CommandResult>) -> Option<TestCounts> {
-    let proves_test =
-        |command: &str| open.checks.get(command).is_some_and(|checked| checked.proves.iter().any(|id| id == "test"));
+    let proves_test = |command: &str| {
+        open.checks.get(command).is_some_and(|checked| checked.proves.contains(&CheckTarget::TestCommand))
+    };
     let counts = |ran: &CommandResult| TestCounts::parse(&ran.text);
     let test = outputs.iter().find(|(command, _)| proves_test(command)).and_then(|(_, ran)| counts(ran));
     test.or_else(|| outputs.values().find_map(counts))
@@ -201,9 +216,12 @@ pub(super) fn outcome(
     sample: &IterationSample,
     closing: &CloseCheckpoint,
     changed: bool,
+    broken: &[String],
 ) -> IterationOutcome {
     if !closing.protected.is_empty() {
         IterationOutcome::Protected
+    } else if !broken.is_empty() {
+        IterationOutcome::Regression
     } else if open.answer.is_none() {
         IterationOutcome::BadOutput
     } else if open.failed.is_some() {

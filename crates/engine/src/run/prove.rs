@@ -82,7 +82,7 @@ impl ProofStep<'_> {
                     format!(" is something not committed?\n{}\n", text::tail(&ran.text, 30, 4000)),
                 ]);
             }
-            verified.retain(|id| passed || !due.proves.contains(id));
+            verified.retain(|id| passed || !due.proves.iter().any(|target| target.checkbox() == Some(id)));
             let event = Event::CheckFinished {
                 n,
                 stage: CheckStage::Proof,

@@ -127,7 +127,9 @@ impl PublishStep<'_> {
         let verification = if proved.is_empty() {
             let boxes = started.boxes.iter().map(|pinned| {
                 let mark = if state.verified.contains(&pinned.id) { "x" } else { " " };
-                format!("- [{mark}] {} {}\n", pinned.id, pinned.text)
+                let broken = state.broken.get(&pinned.id);
+                let note = broken.map_or_else(String::new, |n| format!(" (was verified, broken in iteration {n})"));
+                format!("- [{mark}] {} {}{note}\n", pinned.id, pinned.text)
             });
             format!("Not finished: the final proof has not run yet. Verified so far:\n\n{}", boxes.collect::<String>())
         } else {

@@ -1,7 +1,7 @@
 //! Rewinds a run to the commit where an iteration ended.
 
 use ralph_core::commit_sha::CommitSha;
-use ralph_core::event::{Event, EventLogLevel};
+use ralph_core::event::{Event, EventLine, EventLogLevel};
 use ralph_core::run::{RunSandbox, RunState, RunStatus};
 
 use super::interrupts::StopSignals;
@@ -12,10 +12,10 @@ use super::work_sandbox::KeepSandbox;
 use crate::error::Error;
 use crate::git::{RunName, Sha};
 use crate::host::HostContext;
-use crate::store::{EventObserver, RunFolder};
+use crate::store::{EventObserver, RunFolder, read_events};
 
-/// Rewinds a run that is not being driven to the commit of iteration `n`, or with 0 to its start. Its boxes are proved
-/// again when it goes on.
+/// Rewinds a run that is not being driven to the commit of iteration `n`, or with 0 to its start. The boxes that were
+/// verified there are verified again, and are proved once more when it goes on.
 pub async fn rewind(
     host: &HostContext,
     folder: RunFolder,
@@ -37,7 +37,8 @@ pub async fn rewind(
         return Err(Error::CannotRewind { run, n, why: "no commit was imported in that iteration" });
     };
     let started = state.started.clone();
-    let reclaim = state.boxes_to_reprove();
+    // What was verified there; boxes that were verified later are not.
+    let reclaim = state_after(&runner.run.folder, n)?.map_or_else(Vec::new, |then| then.boxes_to_reprove());
     let active = state.status.clone();
     runner.run.log(EventLogLevel::Info, format!("a person went back to iteration {n}, commit {sha}"))?;
     let sha = CommitSha::from(&sha);
@@ -53,6 +54,16 @@ pub async fn rewind(
     }
     runner.close().await?;
     Ok(sha.into())
+}
+
+/// Returns the state of the run when an iteration ended: the last time, if the run was rewound before.
+fn state_after(folder: &RunFolder, n: u32) -> Result<Option<RunState>, Error> {
+    let mut lines = read_events(&folder.events_path(), &folder.id())?;
+    let ended = |line: &EventLine| matches!(line.event, Event::IterationFinished { n: ended, .. } if ended == n);
+    let Some(last) = lines.iter().rposition(ended) else { return Ok(None) };
+    lines.truncate(last + 1);
+    let run = folder.id();
+    RunState::from_events(lines).map(Some).map_err(|source| Error::BadHistory { run, source })
 }
 
 /// Returns the sandbox of a run, if the run can be rewound.

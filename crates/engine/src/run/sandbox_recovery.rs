@@ -116,6 +116,7 @@ impl SandboxRecovery<'_> {
             summary: why,
             sample,
             verified,
+            broken: Vec::new(),
         })
     }
 }

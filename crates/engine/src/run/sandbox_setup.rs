@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::{Event, EventLogLevel, RunStart};
 use ralph_core::lint::Severity;
-use ralph_core::names;
+use ralph_core::{names, task};
 use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxLimits, SandboxSpec};
 
 use super::context::RunContext;
@@ -21,6 +21,9 @@ use crate::git::in_sandbox::StateFiles;
 use crate::git::{self, BareRepo};
 use crate::host::HostContext;
 use crate::sandboxes::{self, SandboxRequest};
+
+/// The largest task file that is read.
+const TASK_FILE_CAP: usize = 4 << 20;
 
 /// What a sandbox is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +80,7 @@ impl SandboxSetup<'_> {
         self.run.files.write_initial(&*sandbox).await?;
         self.work.forget_tree();
         self.work.sandbox = Some(sandbox.clone());
+        let verified = verified_in_commit(self.run, head, &reclaim).await?;
         self.run.append(Event::SandboxReady {
             sandbox: sandbox.id().to_owned(),
             backend: started.backend.clone(),
@@ -84,8 +88,19 @@ impl SandboxSetup<'_> {
             start: start.clone(),
             head: head.clone(),
             reclaim,
+            verified,
         })
     }
+}
+
+/// Returns which of these boxes are ticked in the task file of a commit that was imported: only ralph ticks boxes there.
+async fn verified_in_commit(run: &RunContext, head: &CommitSha, boxes: &[String]) -> Result<Vec<String>, Error> {
+    if boxes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let bytes = run.bare.odb().file_at(&head.into(), &run.state().started.task_path, TASK_FILE_CAP).await?;
+    let ticked = task::ticked_boxes(&String::from_utf8_lossy(&bytes));
+    Ok(boxes.iter().filter(|id| ticked.contains(*id)).cloned().collect())
 }
 
 pub(super) async fn check_baseline(run: &mut RunContext) -> Result<(), Error> {

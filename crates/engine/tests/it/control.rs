@@ -139,7 +139,7 @@ async fn live_and_resting_runs_accept_the_same_controls() {
     assert!(matches!(state.status, RunStatus::Failed { .. }), "{}", fixture.case.event_text());
 }
 
-/// A control that fails is answered with the reason and ends the run's process; it is neither lost nor sent again.
+/// A control that fails is answered with the reason, and the run pauses; it is neither lost nor sent again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_control_is_answered() {
     let dir = tempfile::tempdir().unwrap();
@@ -160,7 +160,8 @@ async fn a_failed_control_is_answered() {
         }
     };
     let (driven, ()) = tokio::join!(timeout(Duration::from_mins(2), runner.drive()), steer);
-    assert!(driven.unwrap().is_err());
+    let status = &driven.unwrap().unwrap().status;
+    assert!(matches!(status, RunStatus::Paused { reason: RunStopReason::Host { .. }, .. }), "{status:?}");
 }
 
 /// Concurrent requests all succeed, although each has to lock the resting run.

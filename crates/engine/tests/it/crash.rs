@@ -238,7 +238,7 @@ fn an_undisturbed_run_covers_all_steps() {
     assert_eq!((branch.steps.as_str(), branch.times, here.pushed), ("x\ny", 2, 2));
     assert_eq!((here.opened, here.pull_requests, branch.task.matches("[x]").count()), (1, 1, 3));
     assert_eq!(here.guardrails.matches("count twice").count(), 1);
-    assert!(here.receipt.is_some() && branch.files.contains(&"checks.log".to_owned()) && events > 60, "{here:#?}");
+    assert!(here.receipt.is_some() && events > 60, "{here:#?}");
     assert_eq!(run_undisturbed(WORK, PushTarget::Remote).0, here, "a remote gets the same");
 }
 

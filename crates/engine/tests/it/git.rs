@@ -9,7 +9,7 @@ use ralph_core::names::TaskBranch;
 use ralph_engine::git::in_sandbox::{
     self, BundleOutcome, BundleRequest, CloneSeed, CloneSnapshot, CommitPaths, StateFiles,
 };
-use ralph_engine::git::user_repo::{BaseSource, CheckoutStatus, TaskFileStatus};
+use ralph_engine::git::user_repo::{BaseCommit, BaseSource, CheckoutStatus, TaskFileStatus};
 use ralph_engine::git::{
     BareRepo, CommitStamp, CommitTrailer, DiffLimits, Error, GitAuth, GitProgram, GitRemote, ImportLimits,
     ImportOutcome, ImportRules, PushOutcome, RunName, Sha, SkippedDirtyFile, UserRepo,
@@ -76,12 +76,30 @@ async fn finds_the_repository_and_its_base() {
     repo.write("more", "x");
     let second = sha(&repo.commit("local"));
     let user = UserRepo::find(&tool, &repo.path()).await.unwrap();
+    // What is not pushed counts.
     let base = user.base(None).await.unwrap();
-    assert_eq!((base.branch.as_deref(), &base.sha, base.from), (Some("trunk"), &first, BaseSource::RemoteHead));
+    assert_eq!((base.branch.as_deref(), &base.sha, base.from), (Some("main"), &second, BaseSource::Current));
+    let told = async |base: &BaseCommit| {
+        let different = user.remote_difference(base).await.unwrap();
+        different.and_then(|different| different.describe(base.branch.as_deref().unwrap()))
+    };
+    let unpublished =
+        "the base `main` is a branch that is not at the remote (no `origin/main`): push it before the pull request";
+    assert_eq!(told(&base).await.as_deref(), Some(unpublished));
+    repo.git(["update-ref", "refs/remotes/origin/main", first.as_str()]);
+    let ahead = "the base `main` has 1 commit that `origin/main` has not: they become part of the pull request unless you push them";
+    assert_eq!(told(&base).await.as_deref(), Some(ahead));
+    repo.git(["update-ref", "refs/remotes/origin/main", second.as_str()]);
+    assert_eq!(told(&base).await, None);
+    let behind = BaseCommit { sha: first.clone(), ..base };
+    let pull = "the base `main` lacks 1 commit of `origin/main`, as last fetched: `git pull` first to start from there";
+    assert_eq!(told(&behind).await.as_deref(), Some(pull));
+    repo.git(["update-ref", "refs/remotes/origin/main", first.as_str()]);
     let base = user.base(Some("main")).await.unwrap();
     assert_eq!((base.sha, base.from), (second, BaseSource::Local));
     let base = user.base(Some("trunk")).await.unwrap();
     assert_eq!((&base.sha, base.from), (&first, BaseSource::Remote));
+    assert_eq!(told(&base).await, None);
     let remote = user.remote().await.unwrap().unwrap();
     assert_eq!((remote.name.as_str(), remote.display_url.as_str()), ("origin", "https://host.invalid/o/r"));
     let shown = format!("{remote:?} {:?}", GitRemote::parse(remote.url.expose()).unwrap());

@@ -68,6 +68,9 @@ pub struct CheckboxView {
     pub text: String,
     pub milestone: Option<String>,
     pub verified: bool,
+    /// The iteration that broke it after it was verified, if it is still broken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broken_in: Option<u32>,
     pub proofs: Vec<String>,
     /// Whether a command proves this box and no other.
     pub own_proof: bool,
@@ -167,6 +170,7 @@ fn boxes(state: &RunState) -> Vec<CheckboxView> {
         text: pinned.text.clone(),
         milestone: pinned.milestone.clone(),
         verified: state.verified.contains(&pinned.id),
+        broken_in: state.broken.get(&pinned.id).copied(),
         proofs: pinned.proofs.clone(),
         own_proof: ralph_core::proof_files::has_own_proof(&state.started, pinned),
     };
@@ -190,7 +194,7 @@ fn budgets(state: &RunState) -> Vec<BudgetLine> {
 fn proof((command, checked): (&String, &RunCheckResult)) -> ProofView {
     ProofView {
         command: command.clone(),
-        proves: checked.proves.clone(),
+        proves: checked.proves.iter().map(ToString::to_string).collect(),
         code: checked.code,
         passed: checked.passed(),
         duration_ms: checked.duration_ms,

@@ -1,5 +1,6 @@
 //! Formats one event as one line for people. Text that an agent wrote is stripped of terminal control sequences.
 
+use ralph_core::check_target::CheckTarget;
 use ralph_core::event::{
     ActionOutcome, BaselineVerdict, CheckStage, Event, EventLogLevel, IterationOutcome, ModelCallOutcome, RunVerdict,
 };
@@ -88,7 +89,7 @@ pub fn event_text(event: &Event, state: Option<&RunState>) -> Option<EventText> 
             let odd: Vec<String> = checks
                 .iter()
                 .filter(|check| check.verdict != BaselineVerdict::Red)
-                .map(|check| format!("{} {}", check.proves.join(" "), verdict_text(check.verdict)))
+                .map(|check| format!("{} {}", CheckTarget::join(&check.proves, " "), verdict_text(check.verdict)))
                 .collect();
             let odd = if odd.is_empty() { String::new() } else { format!("; {}", odd.join(", ")) };
             EventText::plain(format!(
@@ -152,10 +153,10 @@ pub fn event_text(event: &Event, state: Option<&RunState>) -> Option<EventText> 
             let tone = if *code == 0 && !timed_out { Good } else { Bad };
             let place = if *stage == CheckStage::Proof { "proof" } else { "check" };
             let end = if *timed_out { "timed out".to_owned() } else { format!("exit {code}") };
-            let text = format!("{place} {}: `{}` {end} ", proves.join(" "), one_line(command, 80));
+            let text = format!("{place} {}: `{}` {end} ", CheckTarget::join(proves, " "), one_line(command, 80));
             EventText::marked("  ", tone, text).and(Dim, format!("{duration_ms} ms"))
         }
-        Event::IterationFinished { outcome, summary, verified, .. } => {
+        Event::IterationFinished { outcome, summary, verified, broken, .. } => {
             let total = state.map_or(0, |state| state.started.boxes.len());
             let word = match outcome {
                 IterationOutcome::Progress => "progress",
@@ -164,8 +165,14 @@ pub fn event_text(event: &Event, state: Option<&RunState>) -> Option<EventText> 
                 IterationOutcome::BadOutput => "no valid answer",
                 IterationOutcome::Protected => "a protected path was changed and put back",
                 IterationOutcome::Rotated => "asked for a fresh session",
+                IterationOutcome::Regression => "a verified box broke",
             };
-            EventText::plain(format!("  {word}, {}/{total} boxes verified: {}", verified.len(), one_line(summary, 120)))
+            let lost = if broken.is_empty() { String::new() } else { format!(", broke {}", broken.join(", ")) };
+            EventText::plain(format!(
+                "  {word}, {}/{total} boxes verified{lost}: {}",
+                verified.len(),
+                one_line(summary, 120)
+            ))
         }
         Event::GutterScored { score, .. } if score.total == 0.0 => return None,
         Event::GutterScored { score, .. } => EventText::plain(format!("  loop score {:.1}", score.total))

@@ -58,7 +58,7 @@ impl RunView {
                     (false, 0) => LastProofResult::Passed,
                     (false, code) => LastProofResult::Failed { code },
                 };
-                self.proof_results.extend(proves.iter().map(|id| (id.clone(), result)));
+                self.proof_results.extend(proves.iter().map(|id| (id.to_string(), result)));
             }
             Event::RunFinished { next, .. } => self.next = Some(next.clone()),
             _ => (),

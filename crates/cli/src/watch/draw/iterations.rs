@@ -79,5 +79,6 @@ fn outcome_parts(model: &WatchModel, row: &IterationRow) -> (&'static str, &'sta
         IterationOutcome::BadOutput => ("✗", "no valid answer", TextTone::Bad),
         IterationOutcome::Protected => ("!", "protected path", TextTone::Bad),
         IterationOutcome::Rotated => ("↻", "fresh session", TextTone::Warn),
+        IterationOutcome::Regression => ("✗", "a box broke", TextTone::Bad),
     }
 }

@@ -27,7 +27,7 @@ fn hostile_text() -> impl Strategy<Value = String> {
 /// Returns a run in which every text field has this text.
 fn fixture_with_text(text: &str, n: u32) -> WatchFixture {
     let mut first = run_started_json();
-    for name in ["title", "branch", "run"] {
+    for name in ["title", "run"] {
         first[name] = text.into();
     }
     for at in 0..4 {
@@ -53,7 +53,7 @@ fn fixture_with_text(text: &str, n: u32) -> WatchFixture {
         json!({"type": "gutter-scored", "n": n, "score": {"total": 1e300, "a": 0.0, "b": 0.0, "c": 0.0, "evidence": [text], "veto": text}}),
         json!({"type": "mitigation-applied", "n": n, "rung": "fallback", "profile": text, "why": text}),
         json!({"type": "commit-imported", "n": n, "sha": "", "commits": 1, "findings": [{"rule": text, "path": text, "detail": text, "stop": false}]}),
-        json!({"type": "pushed", "to": text, "branch": text, "sha": "c".repeat(40)}),
+        json!({"type": "pushed", "to": text, "branch": "ralph/t/x", "sha": "c".repeat(40)}),
         json!({"type": "pr-opened", "url": format!("https://{text}"), "number": u64::MAX}),
         json!({"type": "pr-updated", "url": text, "number": 1, "why": text}),
         json!({"type": "ci-changed", "state": "failed", "checks": [text]}),

@@ -96,6 +96,7 @@ const KNOWN_FIELDS: &[&str] = &[
     "stream_options",
     "modalities",
     "context_management",
+    "store",
 ];
 
 /// All of them, by their normalized name, as a parser sees it that is lenient about spelling.
@@ -160,7 +161,10 @@ pub(super) fn strip_cost_fields(call: &ModelCallKind, draft: &mut RequestDraft) 
     match call {
         ModelCallKind::Messages => draft.filter_context_edits(),
         // The provider would write a summary of its own, beyond the output limit.
-        ModelCallKind::Responses => draft.remove("context_management"),
+        ModelCallKind::Responses => {
+            draft.remove("context_management");
+            draft.store_nothing();
+        }
         ModelCallKind::Chat | ModelCallKind::Gemini { .. } => (),
     }
     draft.filter_tools(call)
@@ -185,6 +189,16 @@ impl RequestDraft {
     pub(super) fn set(&mut self, name: &str, value: Value) {
         self.fields.insert(name.to_owned(), value);
         self.touched.insert(name.to_owned());
+    }
+
+    /// Keeps the provider from storing the answer, whose items a later call could name instead of sending them.
+    fn store_nothing(&mut self) {
+        if self.fields.get("store") != Some(&Value::Bool(false)) {
+            if self.fields.get("store").is_some_and(|store| !store.is_null()) {
+                self.changed.push("`store` set to false".to_owned());
+            }
+            self.set("store", Value::Bool(false));
+        }
     }
 
     fn keep_if(&mut self, name: &str, good: impl Fn(&Value) -> bool) {

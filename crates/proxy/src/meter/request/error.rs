@@ -19,6 +19,10 @@ pub enum BadRequest {
     Field { name: &'static str, what: &'static str },
     #[error("`{name}` refers to content stored at the provider, whose cost cannot be known in advance")]
     StoredAtProvider { name: &'static str },
+    #[error(
+        "an item of the model's reasoning has an `id` and no `encrypted_content`: its cost cannot be known in advance"
+    )]
+    StoredReasoning,
     #[error("the cost of a part of type `{kind}` cannot be estimated, so it is refused")]
     Part { kind: String },
 }
@@ -28,6 +32,9 @@ impl BadRequest {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::StoredAtProvider { .. } => "send the whole conversation with every call",
+            Self::StoredReasoning => {
+                "request it with `\"include\": [\"reasoning.encrypted_content\"]` and send that back, or leave the item out"
+            }
             Self::Part { .. } => "send pictures and documents as base64, and everything else as text",
             Self::TooMany { .. } => "send less in one call",
             Self::NotAscii { .. } => "leave it out, or write it in ASCII",

@@ -168,7 +168,24 @@ fn count_part(part: &Map<String, Value>) -> Result<u64, BadRequest> {
         }
         "thinking" => count_encrypted(part, "signature"),
         "redacted_thinking" => count_encrypted(part, "data"),
-        "reasoning" | "compaction" => count_encrypted(part, "encrypted_content"),
+        "reasoning" | "compaction" => {
+            // Without its content the item stands for one that the provider has stored and would charge for.
+            if there("id").is_some() && there("encrypted_content").is_none() {
+                return Err(BadRequest::StoredReasoning);
+            }
+            count_encrypted(part, "encrypted_content")
+        }
+        // Work that the provider did, whose results it has stored under the item's id. Its tools are not passed on.
+        "web_search_call"
+        | "file_search_call"
+        | "code_interpreter_call"
+        | "image_generation_call"
+        | "mcp_call"
+        | "mcp_list_tools"
+            if there("id").is_some() =>
+        {
+            refused()
+        }
         // What a model asked for is text, whatever it looks like.
         "tool_use" | "function_call" | "custom_tool_call" => Ok(count_text(&Value::Object(part.clone()))),
         _ if there("audio").is_some() || there("source").is_some_and(is_remote) => refused(),

@@ -44,7 +44,7 @@ fn requests_within_the_limit_are_unchanged() {
         ),
         (
             ModelCallKind::Responses,
-            r#"{"model":"m","input":"hi","max_output_tokens":16,"store":true,"previous_response_id":null,"background":false,"tools":[{"type":"function","name":"f"},{"type":"local_shell"}]}"#,
+            r#"{"model":"m","input":"hi","max_output_tokens":16,"store":false,"previous_response_id":null,"background":false,"tools":[{"type":"function","name":"f"},{"type":"local_shell"}]}"#,
         ),
         (
             gemini(),
@@ -52,6 +52,19 @@ fn requests_within_the_limit_are_unchanged() {
         ),
     ] {
         check(&call, body, 100, body, &[]);
+    }
+}
+
+#[test]
+fn answers_are_not_stored_at_the_provider() {
+    for (given, changes) in [
+        (r#"{"model":"m","max_output_tokens":1,"store":true}"#, &["`store` set to false"][..]),
+        (r#"{"model":"m","max_output_tokens":1,"store":"no"}"#, &["`store` set to false"]),
+        (r#"{"model":"m","max_output_tokens":1,"store":null}"#, &[]),
+        (r#"{"model":"m","max_output_tokens":1}"#, &[]),
+        (r#"{"model":"m","max_output_tokens":1,"store":false}"#, &[]),
+    ] {
+        check(&ModelCallKind::Responses, given, 9, r#"{"model":"m","max_output_tokens":1,"store":false}"#, changes);
     }
 }
 
@@ -66,9 +79,9 @@ fn output_limits_are_lowered_or_added() {
     );
     check(
         &ModelCallKind::Responses,
-        r#"{"model":"m","max_output_tokens":null}"#,
+        r#"{"model":"m","max_output_tokens":null,"store":false}"#,
         500,
-        r#"{"model":"m","max_output_tokens":500}"#,
+        r#"{"model":"m","max_output_tokens":500,"store":false}"#,
         &["`max_output_tokens` set to 500"],
     );
     check(
@@ -225,9 +238,9 @@ fn what_costs_extra_is_removed() {
     );
     check(
         &ModelCallKind::Responses,
-        r#"{"model":"m","max_output_tokens":1,"service_tier":"auto","tools":[{"type":"web_search"},{"type":"namespace","tools":[{"type":"function","name":"f"},{"type":"mcp"}]},{"name":"bare"}],"tool_choice":"auto"}"#,
+        r#"{"model":"m","store":false,"max_output_tokens":1,"service_tier":"auto","tools":[{"type":"web_search"},{"type":"namespace","tools":[{"type":"function","name":"f"},{"type":"mcp"}]},{"name":"bare"}],"tool_choice":"auto"}"#,
         9,
-        r#"{"model":"m","max_output_tokens":1,"service_tier":"auto","tools":[{"type":"namespace","tools":[{"type":"function","name":"f"}]}],"tool_choice":"auto"}"#,
+        r#"{"model":"m","store":false,"max_output_tokens":1,"service_tier":"auto","tools":[{"type":"namespace","tools":[{"type":"function","name":"f"}]}],"tool_choice":"auto"}"#,
         &["tool `web_search` removed", "tool `mcp` removed", "tool `?` removed"],
     );
     check(
@@ -406,7 +419,7 @@ fn gateway_overrides_are_removed() {
         for (call, rest) in [
             (ModelCallKind::Messages, r#""model":"m","max_tokens":1"#),
             (ModelCallKind::Chat, r#""model":"m","max_tokens":1"#),
-            (ModelCallKind::Responses, r#""model":"m","max_output_tokens":1"#),
+            (ModelCallKind::Responses, r#""model":"m","max_output_tokens":1,"store":false"#),
             (gemini(), r#""generationConfig":{"maxOutputTokens":1}"#),
         ] {
             check(&call, &format!("{{{given},{rest}}}"), 9, &format!("{{{rest}}}"), &[&change]);

@@ -148,6 +148,26 @@ fn content_stored_at_the_provider_is_refused() {
             Err(BadRequest::Part { kind: "item_reference".to_owned() })
         );
     }
+    for kind in ["web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"] {
+        let body = json!({"model": "m", "input": [{"type": kind, "id": "i"}]});
+        assert_eq!(input(&ModelCallKind::Responses, &body), Err(BadRequest::Part { kind: kind.to_owned() }));
+    }
+    for item in [
+        json!({"type": "reasoning", "id": "rs_1"}),
+        json!({"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "short"}]}),
+        json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": null}),
+        json!({"type": "compaction", "id": "c_1"}),
+    ] {
+        let body = json!({"model": "m", "input": [item]});
+        assert_eq!(input(&ModelCallKind::Responses, &body), Err(BadRequest::StoredReasoning), "{body}");
+    }
+    for item in [
+        json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "abc"}),
+        json!({"type": "reasoning", "summary": []}),
+    ] {
+        let body = json!({"model": "m", "input": [item]});
+        assert!(input(&ModelCallKind::Responses, &body).is_ok(), "{body}");
+    }
     check_refused(&gemini(), &json!({"fileData": {"fileUri": "u"}}), "fileData");
     check_refused(&gemini(), &json!({"file_data": {"file_uri": "u"}}), "file_data");
     check_refused(&gemini(), &json!({"inlineData": {"mimeType": "video/mp4", "data": ""}}), "video/mp4");

@@ -1,0 +1,121 @@
+//! Tests what a proof is worth: gates count, boxes that break are open again, and a rewound run knows what was verified.
+
+use std::fs;
+
+use ralph_testkit::home::{TASK, TestHome};
+use serde_json::{Value, json};
+
+use crate::cli_harness::{BOTH_BOXES, RalphHarness, answer, answer_in, commit, honest_actions, write};
+
+fn task(front: &str) -> String {
+    TASK.replace("max_iterations: 1\n", &format!("max_iterations: 4\n{front}"))
+}
+
+fn pause() -> Value {
+    json!({"type": "pause", "reason": "a question"})
+}
+
+/// Every box has a proof of its own and passes; a gate decides all the same.
+#[test]
+fn a_failing_gate_fails_the_run() {
+    for (gates, succeeds) in [("[\"false\"]", false), ("[\"test -e one.txt\", \"test -e two.txt\"]", true)] {
+        let home = TestHome::with_task(&task(&format!("verify_commands: {gates}\n")));
+        let ralph = RalphHarness::with_home(home, &[answer(&honest_actions(), &BOTH_BOXES)]);
+        let code = if succeeds { 0 } else { 1 };
+        ralph.ralph(&["run"]).expect_exit(code);
+        let proves = |event: &Value| event["proves"].as_array().expect("a list").clone();
+        let checked: Vec<Value> = ralph.events_of("check-finished").iter().flat_map(proves).collect();
+        assert!(checked.contains(&json!("verify-1")), "{checked:?}");
+        let receipt = ralph.run_folder().join("receipt.json");
+        assert_eq!(receipt.exists(), succeeds);
+        if succeeds {
+            let text = fs::read_to_string(receipt).expect("a receipt");
+            assert!(text.contains("verify-1") && text.contains("verify-2"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_verified_box_that_breaks_is_open_again() {
+    let ralph = RalphHarness::with_home(
+        TestHome::with_task(&task("")),
+        &[
+            answer_in(1, &[write("one.txt", "1\n"), commit("one")], &["M1.1"]),
+            answer_in(2, &[write("one.txt", "ruined\n"), commit("ruin")], &[]),
+            answer_in(3, &[pause()], &[]),
+            answer_in(4, &honest_actions(), &BOTH_BOXES),
+        ],
+    );
+    let output = ralph.ralph(&["run"]).expect_exit(5);
+    assert!(output.stderr.contains("a verified box broke, 0/2 boxes verified, broke M1.1"), "{}", output.stderr);
+    let ended = ralph.events_of("iteration-finished");
+    assert_eq!((&ended[1]["outcome"], &ended[1]["broken"]), (&json!("regression"), &json!(["M1.1"])));
+    let shown = ralph.show();
+    assert_eq!((&shown["boxes_verified"], &shown["boxes_detail"][0]["broken_in"]), (&json!(0), &json!(2)));
+    let text = ralph.ralph(&["show", "@"]).expect_exit(0).stdout;
+    assert!(text.contains("(verified once, broken in iteration 2)"), "{text}");
+    // The task in the branch says so, and the next prompt tells the model.
+    let task = fs::read_to_string(ralph.workspace().join("ralph_task.md")).expect("a task");
+    assert!(!task.contains("[x]"), "{task}");
+    let errors = fs::read_to_string(ralph.workspace().join(".ralph/errors.log")).expect("a log");
+    assert!(errors.contains("M1.1 was verified before, and this iteration broke it"), "{errors}");
+    ralph.ralph(&["resume", "@"]).expect_exit(0);
+    assert_eq!(ralph.show()["boxes_detail"][0]["broken_in"], Value::Null);
+}
+
+/// After a rewind the run stands where the iteration ended: nothing verified there is forgotten, nothing verified later
+/// is kept, and the model is not accused of the ticks that ralph made.
+#[test]
+fn a_rewound_run_knows_what_was_verified_there() {
+    let ralph = RalphHarness::with_home(
+        TestHome::with_task(&task("")),
+        &[
+            answer_in(1, &[write("one.txt", "1\n"), commit("one")], &["M1.1"]),
+            answer_in(2, &[write("junk.txt", "x\n"), commit("junk"), pause()], &[]),
+            answer_in(3, &[write("two.txt", "2\n"), commit("two")], &["M1.2"]),
+        ],
+    );
+    ralph.ralph(&["run"]).expect_exit(5);
+    let before = ralph.show();
+    ralph.ralph(&["rewind", "@", "1"]).expect_exit(0);
+    let shown = ralph.show();
+    assert_eq!((&shown["boxes_verified"], &shown["boxes_detail"][0]["verified"]), (&json!(1), &json!(true)));
+    assert!(shown["commits"].as_u64() < before["commits"].as_u64(), "{} {}", shown["commits"], before["commits"]);
+    let task = fs::read_to_string(ralph.workspace().join("ralph_task.md")).expect("a task");
+    assert_eq!(task.matches("[x]").count(), 1, "{task}");
+    ralph.ralph(&["rewind", "@", "0"]).expect_exit(0);
+    assert_eq!(ralph.show()["boxes_verified"], 0);
+    ralph.ralph(&["rewind", "@", "1"]).expect_exit(0);
+    let output = ralph.ralph(&["resume", "@"]).expect_exit(0);
+    assert!(!output.stderr.contains("was changed"), "{}", output.stderr);
+    assert_eq!(ralph.branch_file("junk.txt"), None);
+}
+
+/// A commit that was not pushed may hold the test that decides about the work.
+#[test]
+fn the_base_is_the_current_branch_as_it_is_here() {
+    let home = TestHome::with_task(&task(""));
+    let remote = home.repo.path().with_file_name("remote.git");
+    home.repo.git(["init", "--quiet", "--bare", &remote.display().to_string()]);
+    home.repo.git(["remote", "add", "origin", &remote.display().to_string()]);
+    home.repo.git(["push", "--quiet", "origin", "main"]);
+    home.repo.git(["remote", "set-head", "origin", "main"]);
+    home.repo.write("tests/one.sh", "grep -qx uno one.txt\n");
+    home.repo.commit("a stricter test");
+    let ralph = RalphHarness::with_home(home, &[answer(&honest_actions(), &BOTH_BOXES)]);
+    let output = ralph.ralph(&["run"]).expect_exit(1);
+    let told = "the base `main` has 1 commit that `origin/main` has not";
+    assert!(output.stderr.contains(told), "{}", output.stderr);
+    assert!(ralph.events_of("log").iter().any(|event| event["text"].as_str().is_some_and(|text| text.contains(told))));
+    assert_eq!(ralph.show()["boxes_verified"], 1, "the test of the unpushed commit decided");
+}
+
+#[test]
+fn an_untouched_template_does_not_run() {
+    let home = TestHome::with_task(&task(""));
+    let ralph = RalphHarness::with_home(home, &[]);
+    ralph.ralph(&["init", "--force"]).expect_exit(0);
+    let output = ralph.ralph(&["run"]).expect_exit(2);
+    assert!(output.stderr.contains("is still the text of the template"), "{}", output.stderr);
+    assert!(ralph.events().is_empty(), "no run was made");
+}
