@@ -12,9 +12,9 @@ usage: cargo xtask <command>
         --allow-missing  do not fail because a fuzzer could not be installed
   fuzz [--seconds N] [TARGET]
         fuzz one target, or all in turn (60 seconds each)
-  bench loop [--json] [--iterations N] [--quick]
+  bench loop [--json] [--strict] [--iterations N] [--quick]
         time, disk and memory of an iteration that are ours, in a `dist` build
-  bench sandbox [--install] [--json] [--rounds N] [--quick] [--program PATH] [--write DIR]
+  bench sandbox [--install] [--json] [--strict] [--rounds N] [--quick] [--program PATH] [--write DIR]
         the embedded backend beside bwrap, srt, codex and docker, in turn, in a `dist` build
         --install        get those that are missing, with apt-get and npm, into target/peers and nowhere else
   bench proxy [--install] [--json] [--strict] [--rounds N] [--seconds N] [--only TEXT | --write DIR]

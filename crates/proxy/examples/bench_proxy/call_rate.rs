@@ -2,12 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use ralph_testkit::bench::{BenchReport, BenchResult, SampleSeries};
 use tokio::task::JoinSet;
 
-use crate::bench::ProxyBenchResult;
 use crate::client::ClientSetup;
-use crate::report::ProxyBenchReport;
-use crate::samples::SampleSeries;
 use crate::setup::ProxyCandidate;
 
 pub(crate) const REVERSE: &str = "calls per second by a base URL, 32 connections";
@@ -16,7 +14,7 @@ const CONNECTIONS: usize = 32;
 const PASSES: usize = 9;
 
 pub(crate) async fn measure(
-    table: &mut ProxyBenchReport,
+    report: &mut BenchReport,
     group: &'static str,
     all: &[ProxyCandidate<ClientSetup>],
     length: Duration,
@@ -37,10 +35,10 @@ pub(crate) async fn measure(
             }
         }
     }
-    table.series.extend(series);
+    report.series.extend(series);
 }
 
-async fn pass(way: &ClientSetup, length: Duration) -> ProxyBenchResult<f64> {
+async fn pass(way: &ClientSetup, length: Duration) -> BenchResult<f64> {
     let mut links = Vec::new();
     for _ in 0..CONNECTIONS {
         let mut link = way.open().await?;
@@ -57,7 +55,7 @@ async fn pass(way: &ClientSetup, length: Duration) -> ProxyBenchResult<f64> {
                 link.ask(&way).await?;
                 calls += 1;
             }
-            ProxyBenchResult::Ok(calls)
+            BenchResult::Ok(calls)
         });
     }
     let mut calls = 0;

@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use ralph_testkit::bench::BenchResult;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -18,8 +19,6 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
-
-use crate::bench::ProxyBenchResult;
 
 /// Nothing worth measuring takes longer.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -37,7 +36,7 @@ pub(crate) enum ClientPath {
 }
 
 impl ClientPath {
-    pub(crate) async fn connect(&self) -> ProxyBenchResult<TcpStream> {
+    pub(crate) async fn connect(&self) -> BenchResult<TcpStream> {
         match self {
             Self::Direct(address) => connect(*address).await,
             Self::Tunnel { proxy, target } => {
@@ -61,7 +60,7 @@ impl ClientPath {
     }
 }
 
-async fn connect(address: SocketAddr) -> ProxyBenchResult<TcpStream> {
+async fn connect(address: SocketAddr) -> BenchResult<TcpStream> {
     let stream = timeout(TIMEOUT, TcpStream::connect(address)).await??;
     stream.set_nodelay(true)?;
     Ok(stream)
@@ -88,7 +87,7 @@ pub(crate) enum AnswerMode {
 }
 
 impl ClientSetup {
-    pub(crate) async fn open(&self) -> ProxyBenchResult<BenchConnection> {
+    pub(crate) async fn open(&self) -> BenchResult<BenchConnection> {
         let stream = self.path.connect().await?;
         let (sender, connection) = match &self.tls {
             None => {
@@ -106,7 +105,7 @@ impl ClientSetup {
         Ok(BenchConnection { sender, _connection: AbortOnDropHandle::new(connection) })
     }
 
-    fn request(&self, call: AnswerMode) -> ProxyBenchResult<Request<Full<Bytes>>> {
+    fn request(&self, call: AnswerMode) -> BenchResult<Request<Full<Bytes>>> {
         let prompt =
             "Read src/log.rs and say why it needs so much memory for a long file; then change it and its test.";
         let body = serde_json::json!({
@@ -135,7 +134,7 @@ pub(crate) struct BenchConnection {
 
 impl BenchConnection {
     /// Makes a call and waits for the whole answer.
-    pub(crate) async fn ask(&mut self, way: &ClientSetup) -> ProxyBenchResult<()> {
+    pub(crate) async fn ask(&mut self, way: &ClientSetup) -> BenchResult<()> {
         let response = self.begin(way, AnswerMode::Small).await?;
         let status = response.status();
         let body = timeout(TIMEOUT, response.into_body().collect()).await??.to_bytes();
@@ -147,7 +146,7 @@ impl BenchConnection {
     }
 
     /// Makes a call and returns as soon as its answer begins.
-    pub(crate) async fn begin(&mut self, way: &ClientSetup, call: AnswerMode) -> ProxyBenchResult<Response<Incoming>> {
+    pub(crate) async fn begin(&mut self, way: &ClientSetup, call: AnswerMode) -> BenchResult<Response<Incoming>> {
         timeout(TIMEOUT, self.sender.ready()).await?.map_err(|_| "it does not keep the connection")?;
         Ok(timeout(TIMEOUT, self.sender.send_request(way.request(call)?)).await??)
     }
@@ -161,7 +160,7 @@ impl BenchConnection {
 }
 
 /// Returns a configuration that trusts these certificates and uses HTTP/1.1.
-pub(crate) fn trusting(pem: &str) -> ProxyBenchResult<Arc<ClientConfig>> {
+pub(crate) fn trusting(pem: &str) -> BenchResult<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
         roots.add(certificate?)?;

@@ -3,12 +3,10 @@
 use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt as _;
+use ralph_testkit::bench::{BenchReport, BenchResult, SampleSeries};
 use tokio::time::timeout;
 
-use crate::bench::ProxyBenchResult;
 use crate::client::{AnswerMode, ClientSetup};
-use crate::report::ProxyBenchReport;
-use crate::samples::SampleSeries;
 use crate::setup::ProxyCandidate;
 use crate::upstream::EVENTS;
 
@@ -18,7 +16,7 @@ const PASSES: usize = 3;
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(crate) async fn measure(
-    table: &mut ProxyBenchReport,
+    report: &mut BenchReport,
     group: &'static str,
     all: &[ProxyCandidate<ClientSetup>],
     epoch: Instant,
@@ -37,10 +35,10 @@ pub(crate) async fn measure(
             }
         }
     }
-    table.series.extend(series);
+    report.series.extend(series);
 }
 
-async fn pass(way: &ClientSetup, epoch: Instant) -> ProxyBenchResult<Vec<f64>> {
+async fn pass(way: &ClientSetup, epoch: Instant) -> BenchResult<Vec<f64>> {
     let mut link = way.open().await?;
     link.ask(way).await?;
     let response = link.begin(way, AnswerMode::Stream).await?;

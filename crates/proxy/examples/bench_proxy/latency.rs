@@ -2,10 +2,9 @@
 
 use std::time::Instant;
 
-use crate::bench::ProxyBenchResult;
+use ralph_testkit::bench::{BenchReport, BenchResult, SampleSeries};
+
 use crate::client::{BenchConnection, ClientSetup};
-use crate::report::ProxyBenchReport;
-use crate::samples::SampleSeries;
 use crate::setup::ProxyCandidate;
 
 pub(crate) const REVERSE: &str = "one call by a base URL";
@@ -16,7 +15,7 @@ pub(crate) const PLAIN: &str = "one plain call in absolute form";
 const WARM: usize = 20;
 
 pub(crate) async fn measure(
-    table: &mut ProxyBenchReport,
+    report: &mut BenchReport,
     group: &'static str,
     all: &[ProxyCandidate<ClientSetup>],
     rounds: usize,
@@ -45,10 +44,10 @@ pub(crate) async fn measure(
             }
         }
     }
-    table.series.extend(lanes.into_iter().map(|(series, _)| series));
+    report.series.extend(lanes.into_iter().map(|(series, _)| series));
 }
 
-async fn begin(way: &ClientSetup) -> ProxyBenchResult<BenchConnection> {
+async fn begin(way: &ClientSetup) -> BenchResult<BenchConnection> {
     let mut link = way.open().await?;
     for _ in 0..WARM {
         link.ask(way).await?;

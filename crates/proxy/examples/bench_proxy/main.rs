@@ -8,18 +8,15 @@
 
 mod bench;
 mod call_rate;
-mod chart;
 mod client;
 mod event_delay;
 mod latency;
-mod markdown;
 mod memory;
 mod options;
 mod other_proxies;
+mod page;
 mod proxy_process;
 mod ralph_proxy_process;
-mod report;
-mod samples;
 mod setup;
 mod throughput;
 mod upstream;

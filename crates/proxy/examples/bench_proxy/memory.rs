@@ -1,22 +1,21 @@
 //! Measures the memory of a proxy while a great many idle clients are connected.
 
-use crate::bench::ProxyBenchResult;
+use ralph_testkit::bench::{BenchReport, BenchResult, SampleSeries};
+
 use crate::client::{BenchConnection, ClientSetup};
 use crate::proxy_process::ProxyProcess;
-use crate::report::ProxyBenchReport;
-use crate::samples::SampleSeries;
 use crate::setup::ProxyBenchSetup;
 
 pub(crate) const GROUP: &str = "memory with 1000 idle connections";
 pub(crate) const ALONE: &str = "memory before that";
 const CONNECTIONS: usize = 1000;
 
-pub(crate) async fn measure(table: &mut ProxyBenchReport, setup: &ProxyBenchSetup) {
+pub(crate) async fn measure(report: &mut BenchReport, setup: &ProxyBenchSetup) {
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for one in &setup.reverse {
         let Some((_, running)) = setup.running.iter().find(|(name, _)| *name == one.name) else {
             if let Err(why) = &one.way {
-                after.push(SampleSeries { missing: Some(why.clone()), ..SampleSeries::new(GROUP, one.name, "MiB") });
+                after.push(SampleSeries::missing(GROUP, one.name, "MiB", why));
             }
             continue;
         };
@@ -38,11 +37,11 @@ pub(crate) async fn measure(table: &mut ProxyBenchReport, setup: &ProxyBenchSetu
         before.push(alone);
         after.push(crowded);
     }
-    table.series.extend(before);
-    table.series.extend(after);
+    report.series.extend(before);
+    report.series.extend(after);
 }
 
-async fn hold_connections(way: &ClientSetup, running: &ProxyProcess) -> ProxyBenchResult<(f64, f64)> {
+async fn hold_connections(way: &ClientSetup, running: &ProxyProcess) -> BenchResult<(f64, f64)> {
     let hidden = "the kernel does not show its memory";
     let few = running.memory().ok_or(hidden)?;
     let mut links: Vec<BenchConnection> = Vec::new();

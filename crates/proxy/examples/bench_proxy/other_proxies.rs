@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::bench::ProxyBenchResult;
+use ralph_testkit::bench::BenchResult;
+
 use crate::proxy_process::{ProxyProcess, free_port};
 use crate::upstream::{BenchUpstream, LOCAL};
 
@@ -32,7 +33,7 @@ impl ProgramPaths {
         Self { folders: ours.chain(std::env::split_paths(path)).collect() }
     }
 
-    fn find(&self, name: &str) -> ProxyBenchResult<PathBuf> {
+    fn find(&self, name: &str) -> BenchResult<PathBuf> {
         let found = self.folders.iter().map(|folder| folder.join(name)).find(|file| file.is_file());
         Ok(found.ok_or_else(|| format!("`{name}` is not here: cargo xtask bench proxy --install"))?)
     }
@@ -60,7 +61,7 @@ pub(crate) fn nginx(
     places: &ProgramPaths,
     home: &Path,
     upstream: &BenchUpstream,
-) -> ProxyBenchResult<(RunningPeer, String)> {
+) -> BenchResult<(RunningPeer, String)> {
     let program = places.find("nginx")?;
     let address = free_port()?;
     let ca = write_file(home, "ca.pem", &upstream.ca)?;
@@ -102,7 +103,7 @@ pub(crate) fn mitmproxy(
     home: &Path,
     upstream: &BenchUpstream,
     mode: MitmproxyMode,
-) -> ProxyBenchResult<(RunningPeer, String)> {
+) -> BenchResult<(RunningPeer, String)> {
     let program = places.find("mitmdump")?;
     let address = free_port()?;
     let ca = write_file(home, "ca.pem", &upstream.ca)?;
@@ -132,7 +133,7 @@ pub(crate) fn mitmproxy(
 }
 
 /// Reads the certificate that mitmproxy has created for itself.
-pub(crate) fn mitmproxy_ca(home: &Path) -> ProxyBenchResult<String> {
+pub(crate) fn mitmproxy_ca(home: &Path) -> BenchResult<String> {
     let file = home.join("mitmproxy-ca-cert.pem");
     let until = Instant::now() + Duration::from_secs(10);
     loop {
@@ -148,7 +149,7 @@ pub(crate) fn litellm(
     places: &ProgramPaths,
     home: &Path,
     upstream: &BenchUpstream,
-) -> ProxyBenchResult<(RunningPeer, String)> {
+) -> BenchResult<(RunningPeer, String)> {
     let program = places.find("litellm")?;
     let address = free_port()?;
     let ca = write_file(home, "ca.pem", &upstream.ca)?;
@@ -176,7 +177,7 @@ pub(crate) fn litellm(
     Ok((RunningPeer { running, address }, version))
 }
 
-fn write_file(folder: &Path, name: &str, text: &str) -> ProxyBenchResult<PathBuf> {
+fn write_file(folder: &Path, name: &str, text: &str) -> BenchResult<PathBuf> {
     let file = folder.join(name);
     fs::write(&file, text)?;
     Ok(file)

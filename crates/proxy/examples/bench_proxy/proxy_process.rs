@@ -6,9 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ralph_testkit::bench::read_kib;
-
-use crate::bench::ProxyBenchResult;
+use ralph_testkit::bench::{BenchResult, read_kib};
 
 /// Some take long to start; all stop on a signal.
 const START_TIMEOUT: Duration = Duration::from_mins(2);
@@ -21,7 +19,7 @@ pub(crate) struct ProxyProcess {
 
 impl ProxyProcess {
     /// Starts a program whose output goes to a file, and waits until it listens.
-    pub(crate) fn start(mut command: Command, address: SocketAddr, log: &Path) -> ProxyBenchResult<Self> {
+    pub(crate) fn start(mut command: Command, address: SocketAddr, log: &Path) -> BenchResult<Self> {
         let file = fs::File::create(log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let mut running = Self { child: command.spawn()? };
@@ -77,6 +75,6 @@ impl Drop for ProxyProcess {
 }
 
 /// Returns a port of this host that is currently free.
-pub(crate) fn free_port() -> ProxyBenchResult<SocketAddr> {
+pub(crate) fn free_port() -> BenchResult<SocketAddr> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
 }

@@ -22,10 +22,10 @@ use ralph_proxy::meter::RouteApi;
 use ralph_proxy::model_gateway::{ModelRoute, RouteModel};
 use ralph_proxy::observer::{EgressEvent, EgressObserver};
 use ralph_proxy::upstream_network::{EgressResolver, ResolverFuture};
+use ralph_testkit::bench::BenchResult;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
-use crate::bench::ProxyBenchResult;
 use crate::client::trusting;
 use crate::setup::MODEL;
 use crate::upstream::{self, BenchUpstream};
@@ -88,7 +88,7 @@ pub(crate) struct InterceptListener {
 }
 
 /// Opens the listeners. The handles keep them open.
-fn open(addresses: &UpstreamAddresses) -> ProxyBenchResult<(BenchListeners, Vec<ProxyHandle>)> {
+fn open(addresses: &UpstreamAddresses) -> BenchResult<(BenchListeners, Vec<ProxyHandle>)> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let explicit = listener.local_addr()?;
     let sockets = ListenerSockets { explicit: Some(listener), ..ListenerSockets::default() };
@@ -111,7 +111,7 @@ fn listener_sockets() -> io::Result<(SocketAddr, ListenerSockets)> {
 }
 
 /// Opens a listener with a route to the upstream: a credential is injected, and every call is metered.
-fn reverse(limits: ProxyLimits, outside: &Arc<dyn EgressResolver>) -> ProxyBenchResult<(ReverseListener, ProxyHandle)> {
+fn reverse(limits: ProxyLimits, outside: &Arc<dyn EgressResolver>) -> BenchResult<(ReverseListener, ProxyHandle)> {
     let (address, sockets) = listener_sockets()?;
     let credential =
         Arc::new(ProxyCredential::new("KEY", &Secret::new(KEY), CredentialPlacement::header("x-api-key"))?);
@@ -132,10 +132,7 @@ fn reverse(limits: ProxyLimits, outside: &Arc<dyn EgressResolver>) -> ProxyBench
 }
 
 /// Opens a listener that acts as the upstream by TLS, since a credential is granted for it.
-fn intercept(
-    limits: ProxyLimits,
-    outside: &Arc<dyn EgressResolver>,
-) -> ProxyBenchResult<(InterceptListener, ProxyHandle)> {
+fn intercept(limits: ProxyLimits, outside: &Arc<dyn EgressResolver>) -> BenchResult<(InterceptListener, ProxyHandle)> {
     let (address, sockets) = listener_sockets()?;
     let credential = ProxyCredential::new("KEY", &Secret::new(KEY), CredentialPlacement::header("x-api-key"))?;
     let credential = Arc::new(credential.for_hosts([upstream::NAME])?);
@@ -178,7 +175,7 @@ impl EgressObserver for NullObserver {
 }
 
 /// Starts this program as the proxy, and returns it with its listeners.
-pub(crate) fn start(addresses: &UpstreamAddresses) -> ProxyBenchResult<(Child, BenchListeners)> {
+pub(crate) fn start(addresses: &UpstreamAddresses) -> BenchResult<(Child, BenchListeners)> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(SERVE_COMMAND).arg(serde_json::to_string(addresses)?).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn()?;
@@ -193,7 +190,7 @@ pub(crate) fn start(addresses: &UpstreamAddresses) -> ProxyBenchResult<(Child, B
 }
 
 /// Serves as the proxy until standard input is closed.
-pub(crate) fn serve_until_stdin_closes(addresses: &str) -> ProxyBenchResult<()> {
+pub(crate) fn serve_until_stdin_closes(addresses: &str) -> BenchResult<()> {
     let addresses: UpstreamAddresses = serde_json::from_str(addresses)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let guards = {

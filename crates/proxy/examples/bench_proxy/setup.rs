@@ -2,16 +2,16 @@
 
 use std::fs;
 
-use crate::bench::ProxyBenchResult;
+use ralph_testkit::bench::{BenchArguments, BenchOption, BenchPeer, BenchResult};
+
 use crate::client::{ClientPath, ClientSetup, trusting};
-use crate::options::ProxyBenchOptions;
 use crate::other_proxies::{self, LITELLM, MITMPROXY, MitmproxyMode, NGINX, ProgramPaths};
 use crate::proxy_process::ProxyProcess;
 use crate::ralph_proxy_process::{self, BenchListeners, UpstreamAddresses};
-use crate::report::MeasuredPeer;
-use crate::samples::DIRECT;
 use crate::upstream::{BenchUpstream, LOCAL, NAME};
 
+/// The series without any proxy; the others are compared with it.
+pub(crate) const DIRECT: &str = "direct";
 const PATH: &str = "/v1/messages";
 pub(crate) const MODEL: &str = "claude-sonnet-4-5";
 
@@ -43,17 +43,18 @@ pub(crate) struct ProxyBenchSetup {
     pub(crate) throughput: Vec<ProxyCandidate<ClientPath>>,
     /// Those of `reverse` whose memory is measured, by name.
     pub(crate) running: Vec<(&'static str, ProxyProcess)>,
-    pub(crate) peers: Vec<MeasuredPeer>,
+    pub(crate) peers: Vec<BenchPeer>,
     /// The other processes, which are not measured by name.
     others: Vec<ProxyProcess>,
     folder: tempfile::TempDir,
 }
 
 impl ProxyBenchSetup {
-    pub(crate) fn new(options: &ProxyBenchOptions) -> ProxyBenchResult<Self> {
+    pub(crate) fn new(arguments: &BenchArguments) -> BenchResult<Self> {
         let upstream = BenchUpstream::start()?;
         let folder = tempfile::tempdir()?;
-        let places = ProgramPaths::new(options.peers.as_deref(), &options.path);
+        let peers = arguments.path(&BenchOption::PEERS);
+        let places = ProgramPaths::new(peers.as_deref(), arguments.search_path());
         let direct = ClientSetup {
             path: ClientPath::Direct(upstream.tls),
             tls: Some((LOCAL.to_owned(), trusting(&upstream.ca)?)),
@@ -83,7 +84,7 @@ impl ProxyBenchSetup {
         Ok(setup)
     }
 
-    fn add_ours(&mut self, direct: &ClientSetup, bare: &ClientSetup) -> ProxyBenchResult<()> {
+    fn add_ours(&mut self, direct: &ClientSetup, bare: &ClientSetup) -> BenchResult<()> {
         let (child, opened) = ralph_proxy_process::start(&UpstreamAddresses::of(&self.upstream))?;
         let BenchListeners { explicit, reverse, intercept } = opened;
         let tunnel = |proxy, port: u16| ClientPath::Tunnel { proxy, target: format!("{NAME}:{port}") };
@@ -123,8 +124,10 @@ impl ProxyBenchSetup {
             Ok(tunnel(explicit, ralph_proxy_process::THROUGHPUT_PORT)),
         ));
         self.running.push((ralph_proxy_process::NAME, ProxyProcess::adopt(child)));
-        self.peers
-            .push(MeasuredPeer { name: ralph_proxy_process::NAME, version: env!("CARGO_PKG_VERSION").to_owned() });
+        self.peers.push(BenchPeer {
+            name: ralph_proxy_process::NAME.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        });
         Ok(())
     }
 
@@ -144,7 +147,7 @@ impl ProxyBenchSetup {
     fn add_reverse(
         &mut self,
         name: &'static str,
-        made: ProxyBenchResult<(other_proxies::RunningPeer, String)>,
+        made: BenchResult<(other_proxies::RunningPeer, String)>,
         way: &ClientSetup,
     ) {
         let way = match made {
@@ -152,11 +155,11 @@ impl ProxyBenchSetup {
                 let host = peer.address.to_string();
                 let way = ClientSetup { path: ClientPath::Direct(peer.address), host, ..way.clone() };
                 self.running.push((name, peer.running));
-                self.peers.push(MeasuredPeer { name, version });
+                self.peers.push(BenchPeer { name: name.to_owned(), version });
                 Ok(way)
             }
             Err(error) => {
-                self.peers.push(MeasuredPeer { name, version: format!("NOT MEASURED: {error}") });
+                self.peers.push(BenchPeer { name: name.to_owned(), version: format!("NOT MEASURED: {error}") });
                 Err(error.to_string())
             }
         };
@@ -203,7 +206,7 @@ impl ProxyBenchSetup {
     }
 
     /// Creates a directory for one process and everything it writes.
-    fn home(&self, name: &str) -> ProxyBenchResult<std::path::PathBuf> {
+    fn home(&self, name: &str) -> BenchResult<std::path::PathBuf> {
         let home = self.folder.path().join(name);
         fs::create_dir(&home)?;
         Ok(home)

@@ -2,14 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use ralph_testkit::bench::{BenchReport, BenchResult, SampleSeries};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::bench::ProxyBenchResult;
 use crate::client::ClientPath;
-use crate::report::ProxyBenchReport;
-use crate::samples::SampleSeries;
 use crate::setup::ProxyCandidate;
 
 pub(crate) const GROUP: &str = "megabytes per second through a tunnel";
@@ -32,7 +30,7 @@ pub(crate) async fn send_blocks(mut stream: TcpStream) {
     stream.shutdown().await.ok();
 }
 
-pub(crate) async fn measure(table: &mut ProxyBenchReport, all: &[ProxyCandidate<ClientPath>]) {
+pub(crate) async fn measure(report: &mut BenchReport, all: &[ProxyCandidate<ClientPath>]) {
     let mut series: Vec<SampleSeries> = all.iter().map(|one| SampleSeries::new(GROUP, one.name, "MB/s")).collect();
     for _ in 0..PASSES {
         for (one, series) in all.iter().zip(&mut series) {
@@ -47,10 +45,10 @@ pub(crate) async fn measure(table: &mut ProxyBenchReport, all: &[ProxyCandidate<
             }
         }
     }
-    table.series.extend(series);
+    report.series.extend(series);
 }
 
-async fn receive_all(road: &ClientPath) -> ProxyBenchResult<f64> {
+async fn receive_all(road: &ClientPath) -> BenchResult<f64> {
     let mut stream = road.connect().await?;
     stream.write_all(b"g").await?;
     let began = Instant::now();

@@ -14,13 +14,13 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use ralph_testkit::bench::{BenchResult, bench_runtime};
 use ralph_testkit::model_server::TestCa;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_rustls::TlsAcceptor;
 
-use crate::bench::ProxyBenchResult;
 use crate::throughput;
 
 /// Its names: for proxies with a resolver of their own, and for those without.
@@ -45,8 +45,8 @@ pub(crate) struct BenchUpstream {
 }
 
 impl BenchUpstream {
-    pub(crate) fn start() -> ProxyBenchResult<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    pub(crate) fn start() -> BenchResult<Self> {
+        let runtime = bench_runtime()?;
         let authority = TestCa::new()?;
         let acceptor = TlsAcceptor::from(authority.server_config(&[NAME, LOCAL, "127.0.0.1"], &[b"h2", b"http/1.1"])?);
         let epoch = Instant::now();

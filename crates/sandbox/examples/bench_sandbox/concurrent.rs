@@ -7,23 +7,17 @@ use std::time::Instant;
 
 use ralph_sandbox::embedded::EmbeddedBackend;
 use ralph_sandbox::{Backend as _, Sandbox};
-use ralph_testkit::bench::read_kib;
+use ralph_testkit::bench::{BenchResult, FigureTable, FigureTarget, read_kib};
 use tokio::task::JoinSet;
 
 use crate::latency::{run, spec};
 use crate::peers::elapsed_ms;
-use crate::report::SandboxBenchReport;
-use crate::run::SandboxBenchResult;
 
 const SANDBOX_COUNT: usize = 100;
 /// Memory of our own processes in an idle sandbox.
 const MAX_MIB: f64 = 4.0;
 
-pub(crate) async fn measure(
-    table: &mut SandboxBenchReport,
-    name: &str,
-    backend: Arc<EmbeddedBackend>,
-) -> SandboxBenchResult<()> {
+pub(crate) async fn measure(table: &mut FigureTable, name: &str, backend: Arc<EmbeddedBackend>) -> BenchResult<()> {
     let (kernel, own) = (kernel_kib(), read_kib("/proc/self/smaps_rollup", "Pss:"));
     let began = Instant::now();
     let mut all: Vec<Arc<dyn Sandbox>> = Vec::new();
@@ -43,7 +37,7 @@ pub(crate) async fn measure(
             Err(error) => failures.push(error),
         }
     }
-    table.add_figure(format!("{name}: {SANDBOX_COUNT} at once, all created and used"), elapsed_ms(began), "ms");
+    table.add(format!("{name}: {SANDBOX_COUNT} at once, all created and used"), elapsed_ms(began), "ms");
     report_memory(table, name, all.len(), kernel, own);
     let began = Instant::now();
     let mut ending = JoinSet::new();
@@ -53,7 +47,7 @@ pub(crate) async fn measure(
     while let Some(ended) = ending.join_next().await {
         failures.extend(ended?.err());
     }
-    table.add_figure(format!("{name}: {SANDBOX_COUNT} at once, all destroyed"), elapsed_ms(began), "ms");
+    table.add(format!("{name}: {SANDBOX_COUNT} at once, all destroyed"), elapsed_ms(began), "ms");
     table.add_with_target(format!("{name}: {SANDBOX_COUNT} at once, failures"), failures.len() as f64, 0.0, "");
     match failures.first() {
         Some(first) => {
@@ -63,26 +57,23 @@ pub(crate) async fn measure(
     }
 }
 
-fn report_memory(table: &mut SandboxBenchReport, name: &str, count: usize, kernel: f64, own: Option<f64>) {
+fn report_memory(table: &mut FigureTable, name: &str, count: usize, kernel: f64, own: Option<f64>) {
     let title = format!("{name}: memory of an idle sandbox");
     let pids = launcher_pids();
     let sizes: Option<Vec<f64>> =
         pids.iter().map(|pid| read_kib(&format!("/proc/{pid}/smaps_rollup"), "Pss:")).collect();
-    // Two for each, the outer process and process 1: any other number is a wrong count.
-    match sizes {
-        Some(sizes) if sizes.len() == 2 * count && count > 0 => {
-            table.add_with_target(title, sizes.iter().sum::<f64>() / count as f64 / 1024.0, MAX_MIB, "MiB");
-        }
-        Some(sizes) => table.add_missing(title, Some(MAX_MIB), "MiB", &format!("{} processes were found", sizes.len())),
-        None => {
-            table.add_missing(title, Some(MAX_MIB), "MiB", "the kernel shows the memory of process 1 to root alone");
-        }
-    }
+    let size = match sizes {
+        // Two for each, the outer process and process 1: any other number is a wrong count.
+        Some(sizes) if sizes.len() == 2 * count && count > 0 => Ok(sizes.iter().sum::<f64>() / count as f64 / 1024.0),
+        Some(sizes) => Err(format!("{} processes were found", sizes.len())),
+        None => Err("the kernel shows the memory of process 1 to root alone".to_owned()),
+    };
+    table.add_result(title, size, FigureTarget::AtMost(MAX_MIB), "MiB");
     let each = |kib: f64| kib.max(0.0) / count.max(1) as f64 / 1024.0;
     if let (Some(before), Some(after)) = (own, read_kib("/proc/self/smaps_rollup", "Pss:")) {
-        table.add_figure(format!("{name}: the supervisor's share of it"), each(after - before), "MiB");
+        table.add(format!("{name}: the supervisor's share of it"), each(after - before), "MiB");
     }
-    table.add_figure(format!("{name}: the kernel's share of it, in total"), each(kernel_kib() - kernel), "MiB");
+    table.add(format!("{name}: the kernel's share of it, in total"), each(kernel_kib() - kernel), "MiB");
 }
 
 /// Returns the memory that the kernel uses itself: structures, stacks, page tables, and per-processor data.

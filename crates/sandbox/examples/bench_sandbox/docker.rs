@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ralph_testkit::bench::BenchResult;
+
 use crate::peers::SandboxPeerPaths;
-use crate::run::SandboxBenchResult;
 
 const IMAGE: &str = "ralph-bench:1";
 const WARM_CONTAINER: &str = "ralph-bench-warm";
@@ -38,12 +39,7 @@ impl DockerEngine {
         Self::start_engine(places, &engine, client, &busybox).map_err(message)
     }
 
-    fn start_engine(
-        places: &SandboxPeerPaths,
-        engine: &Path,
-        client: PathBuf,
-        busybox: &Path,
-    ) -> SandboxBenchResult<Self> {
+    fn start_engine(places: &SandboxPeerPaths, engine: &Path, client: PathBuf, busybox: &Path) -> BenchResult<Self> {
         let folder = tempfile::Builder::new().prefix("rb").tempdir()?;
         let socket = format!("unix://{}", folder.path().join("s").display());
         let log = File::create(folder.path().join("log"))?;
@@ -74,7 +70,7 @@ impl DockerEngine {
     }
 
     /// Waits until the engine answers, and returns its version.
-    fn wait_for_version(&mut self) -> SandboxBenchResult<String> {
+    fn wait_for_version(&mut self) -> BenchResult<String> {
         let until = Instant::now() + ENGINE_TIMEOUT;
         loop {
             if let Ok(version) = self.run_client(&["version", "--format", "{{.Server.Version}}"]) {
@@ -90,7 +86,7 @@ impl DockerEngine {
     }
 
     /// Makes an image of one static program.
-    fn import(&self, busybox: &Path) -> SandboxBenchResult<()> {
+    fn import(&self, busybox: &Path) -> BenchResult<()> {
         let mut archive = tar::Builder::new(Vec::new());
         archive.append_path_with_name(busybox, "bin/busybox")?;
         for name in ["sh", "true", "sleep"] {
@@ -113,7 +109,7 @@ impl DockerEngine {
         command
     }
 
-    fn run_client(&self, words: &[&str]) -> SandboxBenchResult<String> {
+    fn run_client(&self, words: &[&str]) -> BenchResult<String> {
         let output = self.command(words).stdin(Stdio::null()).output()?;
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())

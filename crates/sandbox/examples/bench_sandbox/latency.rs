@@ -7,15 +7,13 @@ use std::time::{Duration, Instant};
 
 use ralph_sandbox::embedded::EmbeddedBackend;
 use ralph_sandbox::{Backend as _, ExecRequest, Sandbox, SandboxSpec, capture};
+use ralph_testkit::bench::{BenchPeer, BenchReport, BenchResult, SampleSeries};
 
 use crate::docker::DockerEngine;
 use crate::peers::{
-    self, BARE, BWRAP, CODEX, DOCKER_EXEC, DOCKER_RUN, SRT, SandboxBenchPeer, SandboxPeerPaths, elapsed_ms,
-    time_command,
+    self, BARE, BWRAP, CODEX, DOCKER_EXEC, DOCKER_RUN, SRT, SandboxPeerPaths, elapsed_ms, time_command,
 };
-use crate::report::SandboxBenchReport;
-use crate::run::{EMBEDDED, EMBEDDED_RALPH, MeasuredBackends, SandboxBenchResult};
-use crate::series::SandboxBenchSeries;
+use crate::run::{EMBEDDED, EMBEDDED_RALPH, MeasuredBackends};
 
 pub(crate) const FIRST: &str = "create → first exec of `/bin/true`";
 pub(crate) const SHELL: &str = "create → first exec of `sh -c :`";
@@ -41,28 +39,28 @@ enum SandboxBenchSubject<'a> {
 }
 
 struct SandboxBenchEntry<'a> {
-    series: SandboxBenchSeries,
+    series: SampleSeries,
     /// The times to destroy the sandboxes.
-    ends: Option<SandboxBenchSeries>,
+    ends: Option<SampleSeries>,
     racer: SandboxBenchSubject<'a>,
     rare: bool,
 }
 
-/// Measures all subjects and adds the series to the table.
+/// Measures all subjects and adds the series to the report.
 pub(crate) async fn measure(
-    table: &mut SandboxBenchReport,
+    report: &mut BenchReport,
     ours: &MeasuredBackends,
     places: &SandboxPeerPaths,
     work: &Path,
     rounds: usize,
-) -> SandboxBenchResult<()> {
+) -> BenchResult<()> {
     let docker = DockerEngine::start(places);
     let mut absent = Vec::new();
     let mut entries = Vec::new();
     let mut add = |group, name: &str, rare, racer| {
-        let ends = matches!(racer, SandboxBenchSubject::Ours(..)).then(|| SandboxBenchSeries::new(TEARDOWN, name));
+        let ends = matches!(racer, SandboxBenchSubject::Ours(..)).then(|| SampleSeries::new(TEARDOWN, name, "ms"));
         entries.push(SandboxBenchEntry {
-            series: SandboxBenchSeries::new(group, name),
+            series: SampleSeries::new(group, name, "ms"),
             ends: ends.filter(|_| group == FIRST),
             racer,
             rare,
@@ -81,7 +79,7 @@ pub(crate) async fn measure(
             standing.push(warm);
         }
         Err(why) => {
-            absent.extend([FIRST, FURTHER].map(|group| SandboxBenchSeries::missing(group, EMBEDDED_RALPH, why)));
+            absent.extend([FIRST, FURTHER].map(|group| SampleSeries::missing(group, EMBEDDED_RALPH, "ms", why)));
         }
     }
     for (group, argv) in [(FIRST, TRUE), (SHELL, COLON), (FURTHER, TRUE)] {
@@ -89,25 +87,25 @@ pub(crate) async fn measure(
     }
     match places.find("bwrap") {
         Ok(bwrap) => {
-            table.peers.push(SandboxBenchPeer { name: BWRAP.to_owned(), version: places.version(&bwrap) });
+            report.peers.push(BenchPeer { name: BWRAP.to_owned(), version: places.version(&bwrap) });
             for (group, argv) in [(FIRST, TRUE), (SHELL, COLON)] {
                 let bwrap = bwrap.clone();
                 let command = move || peers::bwrap(places, &bwrap, work, argv);
                 add(group, BWRAP, false, SandboxBenchSubject::Other(Box::new(command)));
             }
         }
-        Err(why) => absent.extend([FIRST, SHELL].map(|group| SandboxBenchSeries::missing(group, BWRAP, &why))),
+        Err(why) => absent.extend([FIRST, SHELL].map(|group| SampleSeries::missing(group, BWRAP, "ms", &why))),
     }
     match places.find("srt") {
         Ok(srt) => {
-            table.peers.push(SandboxBenchPeer { name: SRT.to_owned(), version: npm_version(&srt) });
+            report.peers.push(BenchPeer { name: SRT.to_owned(), version: npm_version(&srt) });
             add(FIRST, SRT, true, SandboxBenchSubject::Other(Box::new(move || peers::srt(places, &srt, work, TRUE))));
         }
-        Err(why) => absent.push(SandboxBenchSeries::missing(FIRST, SRT, why)),
+        Err(why) => absent.push(SampleSeries::missing(FIRST, SRT, "ms", why)),
     }
     match places.find("codex") {
         Ok(codex) => {
-            table.peers.push(SandboxBenchPeer { name: CODEX.to_owned(), version: places.version(&codex) });
+            report.peers.push(BenchPeer { name: CODEX.to_owned(), version: places.version(&codex) });
             add(
                 FIRST,
                 CODEX,
@@ -115,34 +113,33 @@ pub(crate) async fn measure(
                 SandboxBenchSubject::Other(Box::new(move || peers::codex(places, &codex, work, TRUE))),
             );
         }
-        Err(why) => absent.push(SandboxBenchSeries::missing(FIRST, CODEX, why)),
+        Err(why) => absent.push(SampleSeries::missing(FIRST, CODEX, "ms", why)),
     }
     match &docker {
         Ok(docker) => {
-            table.peers.push(SandboxBenchPeer { name: "docker".to_owned(), version: docker.version.clone() });
+            report.peers.push(BenchPeer { name: "docker".to_owned(), version: docker.version.clone() });
             add(FIRST, DOCKER_RUN, true, SandboxBenchSubject::Other(Box::new(move || docker.run(TRUE))));
             add(FURTHER, DOCKER_EXEC, true, SandboxBenchSubject::Other(Box::new(move || docker.exec(TRUE))));
         }
         Err(why) => {
-            absent.push(SandboxBenchSeries::missing(FIRST, DOCKER_RUN, why));
-            absent.push(SandboxBenchSeries::missing(FURTHER, DOCKER_EXEC, why));
+            absent.push(SampleSeries::missing(FIRST, DOCKER_RUN, "ms", why));
+            absent.push(SampleSeries::missing(FURTHER, DOCKER_EXEC, "ms", why));
         }
     }
     measure_in_turn(&mut entries, rounds).await?;
     for sandbox in standing {
         sandbox.destroy().await?;
     }
-    let ends: Vec<SandboxBenchSeries> = entries.iter_mut().filter_map(|entry| entry.ends.take()).collect();
-    let mut all: Vec<SandboxBenchSeries> =
-        entries.into_iter().map(|entry| entry.series).chain(absent).chain(ends).collect();
+    let ends: Vec<SampleSeries> = entries.iter_mut().filter_map(|entry| entry.ends.take()).collect();
+    let mut all: Vec<SampleSeries> = entries.into_iter().map(|entry| entry.series).chain(absent).chain(ends).collect();
     let order = [FIRST, SHELL, FURTHER, TEARDOWN];
     all.sort_by_key(|series| order.iter().position(|group| *group == series.group));
-    table.series.extend(all);
+    report.series.extend(all);
     Ok(())
 }
 
 /// Measures all subjects in turn; each round starts with another, so that none always follows the same one.
-async fn measure_in_turn(entries: &mut [SandboxBenchEntry<'_>], rounds: usize) -> SandboxBenchResult<()> {
+async fn measure_in_turn(entries: &mut [SandboxBenchEntry<'_>], rounds: usize) -> BenchResult<()> {
     // Once for each without measuring: this loads files into memory, and shows why a peer cannot run here.
     for (n, entry) in entries.iter_mut().enumerate() {
         if let Err(error) = sample(entry, &format!("try-{n}")).await {
@@ -151,9 +148,9 @@ async fn measure_in_turn(entries: &mut [SandboxBenchEntry<'_>], rounds: usize) -
                 _ => return Err(error),
             }
         }
-        entry.series.times.clear();
+        entry.series.values.clear();
         if let Some(ends) = &mut entry.ends {
-            ends.times.clear();
+            ends.values.clear();
         }
     }
     let count = entries.len();
@@ -171,7 +168,7 @@ async fn measure_in_turn(entries: &mut [SandboxBenchEntry<'_>], rounds: usize) -
     Ok(())
 }
 
-async fn sample(entry: &mut SandboxBenchEntry<'_>, name: &str) -> SandboxBenchResult<()> {
+async fn sample(entry: &mut SandboxBenchEntry<'_>, name: &str) -> BenchResult<()> {
     let took = match &entry.racer {
         SandboxBenchSubject::Ours(backend, argv) => {
             let began = Instant::now();
@@ -181,7 +178,7 @@ async fn sample(entry: &mut SandboxBenchEntry<'_>, name: &str) -> SandboxBenchRe
             let began = Instant::now();
             sandbox.destroy().await?;
             if let Some(ends) = &mut entry.ends {
-                ends.times.push(elapsed_ms(began));
+                ends.values.push(elapsed_ms(began));
             }
             took
         }
@@ -192,11 +189,11 @@ async fn sample(entry: &mut SandboxBenchEntry<'_>, name: &str) -> SandboxBenchRe
         }
         SandboxBenchSubject::Other(command) => time_command(&mut command())?,
     };
-    entry.series.times.push(took);
+    entry.series.values.push(took);
     Ok(())
 }
 
-pub(crate) async fn run(sandbox: &dyn Sandbox, argv: &[&str]) -> SandboxBenchResult<()> {
+pub(crate) async fn run(sandbox: &dyn Sandbox, argv: &[&str]) -> BenchResult<()> {
     let output = capture(sandbox, &ExecRequest::new(argv.iter().copied(), LONG), 1 << 16).await?;
     if output.exit.success() {
         Ok(())

@@ -5,8 +5,6 @@
 //! `cargo xtask bench sandbox --install` does that.
 
 #[cfg(target_os = "linux")]
-mod chart;
-#[cfg(target_os = "linux")]
 mod concurrent;
 #[cfg(target_os = "linux")]
 mod docker;
@@ -15,17 +13,13 @@ mod fork;
 #[cfg(target_os = "linux")]
 mod latency;
 #[cfg(target_os = "linux")]
-mod markdown;
-#[cfg(target_os = "linux")]
 mod options;
+#[cfg(target_os = "linux")]
+mod page;
 #[cfg(target_os = "linux")]
 mod peers;
 #[cfg(target_os = "linux")]
-mod report;
-#[cfg(target_os = "linux")]
 mod run;
-#[cfg(target_os = "linux")]
-mod series;
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {

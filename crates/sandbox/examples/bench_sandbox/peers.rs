@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use serde::Serialize;
-
-use crate::run::SandboxBenchResult;
+use ralph_testkit::bench::BenchResult;
 
 pub(crate) const BWRAP: &str = "bwrap";
 pub(crate) const SRT: &str = "srt";
@@ -15,13 +13,6 @@ pub(crate) const CODEX: &str = "codex sandbox";
 pub(crate) const DOCKER_RUN: &str = "docker run";
 pub(crate) const DOCKER_EXEC: &str = "docker exec";
 pub(crate) const BARE: &str = "bare fork+exec";
-
-/// Another program that is measured, with its name in the tables.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct SandboxBenchPeer {
-    pub(crate) name: String,
-    pub(crate) version: String,
-}
 
 /// The directories in which programs are searched.
 #[derive(Debug, Clone)]
@@ -104,7 +95,7 @@ pub(crate) fn bare(workspace: &Path, argv: &[&str]) -> Command {
 }
 
 /// Runs a command, reads its output, and returns how long it took, in ms.
-pub(crate) fn time_command(command: &mut Command) -> SandboxBenchResult<f64> {
+pub(crate) fn time_command(command: &mut Command) -> BenchResult<f64> {
     command.stdin(Stdio::null());
     let began = Instant::now();
     let output = command.output()?;

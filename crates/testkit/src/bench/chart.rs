@@ -14,8 +14,6 @@ const PEER_COLOUR: &str = "#9a9fa6";
 pub struct BarChart<'a> {
     /// The text for screen readers.
     pub label: &'a str,
-    /// The text in place of a bar without a value.
-    pub missing: &'a str,
     /// The part of the scale that is always shown, in ms.
     pub scale: (f64, f64),
     pub format_ms: fn(f64) -> String,
@@ -36,7 +34,7 @@ pub struct ChartBar<'a> {
 impl BarChart<'_> {
     /// Draws the chart.
     pub fn svg(&self) -> String {
-        let Self { label, missing, scale: (least, most), format_ms, bars } = self;
+        let Self { label, scale: (least, most), format_ms, bars } = self;
         let values = || bars.iter().filter_map(|bar| bar.value);
         // Whole powers of ten around all values.
         let low = values().fold(*least, f64::min).log10().floor();
@@ -74,7 +72,9 @@ impl BarChart<'_> {
                     ));
                 }
                 None => {
-                    put(format!(r#"<text x="{LABEL_WIDTH:.0}" y="{middle:.0}" font-style="italic">{missing}</text>"#));
+                    put(format!(
+                        r#"<text x="{LABEL_WIDTH:.0}" y="{middle:.0}" font-style="italic">not measured</text>"#
+                    ));
                 }
             }
             y += BAR_HEIGHT;

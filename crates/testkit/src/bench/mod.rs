@@ -1,13 +1,37 @@
-//! Provides what the benches share: facts of the machine, percentiles, a chart, and reporting of failures.
+//! Provides the harness of the benches: options, sample series, figures with targets, and one report as text, JSON and
+//! Markdown page.
 //!
-//! What is measured, against which targets and in which table, is defined in each bench.
+//! What is measured, against which targets and with which further options, is defined in each bench.
 
+mod arguments;
 mod chart;
+mod column;
 mod failure;
+mod figure;
+mod figure_table;
 mod machine;
+mod number;
+mod option;
+mod page;
 mod percentile;
+mod program;
+mod report;
+mod report_json;
+mod report_text;
+mod series;
+#[cfg(test)]
+mod tests;
 
+pub use arguments::BenchArguments;
 pub use chart::{BarChart, ChartBar};
+pub use column::SeriesColumn;
 pub use failure::report_failure;
+pub use figure::{BenchFigure, FigureTarget};
+pub use figure_table::FigureTable;
 pub use machine::{BenchMachine, describe_machine, read_kib};
+pub use option::{BenchOption, OptionValue};
+pub use page::BenchPage;
 pub use percentile::percentile;
+pub use program::{BenchProgram, BenchResult, bench_runtime};
+pub use report::{BenchPeer, BenchReport};
+pub use series::SampleSeries;
