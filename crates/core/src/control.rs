@@ -3,6 +3,8 @@
 //! Controls enter through the run's `control.sock`, the same way from the command line and the web, and each is
 //! acknowledged by an event.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::proof_files::PinnedSection;
@@ -122,6 +124,9 @@ pub struct TaskEdit {
     /// The same for parts of files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned_parts: Vec<PinnedSection>,
+    /// The same for the tests and scripts that the run has to write first, by command.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub to_be_written: BTreeMap<String, Vec<String>>,
 }
 
 impl Control {

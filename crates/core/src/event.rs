@@ -400,6 +400,9 @@ pub struct RunStart {
     pub protected_paths: Vec<String>,
     /// Files that the checks depend on besides the commands themselves: protected as well.
     pub proof_files: Vec<String>,
+    /// The tests and scripts that each check names and that the run has to write first.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub to_be_written: BTreeMap<String, Vec<String>>,
     /// Files of which only a section affects the checks; missing in older runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned_parts: Vec<PinnedSection>,

@@ -3,6 +3,7 @@
 //!
 //! Where a pull request is opened is not here but behind `Scm` in the engine.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
@@ -196,6 +197,20 @@ pub fn check_table(checks: &[ReceiptCheck]) -> String {
         .expect("writing to a String cannot fail");
     }
     out
+}
+
+/// Says over a table of checks what it is worth: a test that the run wrote itself is the model's word.
+pub fn check_table_heading(checks: &[ReceiptCheck]) -> String {
+    let own: BTreeSet<&String> = checks.iter().flat_map(|check| &check.written_by_run).collect();
+    let start = "Re-run by ralph on the pushed commit, each line in a fresh sandbox";
+    if own.is_empty() {
+        return format!("{start}; nothing here is the model's word.");
+    }
+    let files: Vec<String> = own.into_iter().map(|path| code_span(path)).collect();
+    format!(
+        "{start}. **The run wrote these tests itself**, so what they prove is the model's word until you have read them: {}.",
+        files.join(", ")
+    )
 }
 
 /// Returns a note about the boxes that have no proof of their own.

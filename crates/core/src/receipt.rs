@@ -74,6 +74,9 @@ pub struct ReceiptCheck {
     pub timed_out: bool,
     pub duration_ms: u64,
     pub output_sha256: String,
+    /// The tests and scripts it names that the run itself wrote: they did not exist before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub written_by_run: Vec<String>,
 }
 
 impl ReceiptCheck {
@@ -155,6 +158,7 @@ mod tests {
             timed_out,
             duration_ms: 5,
             output_sha256: String::new(),
+            written_by_run: Vec::new(),
         }
     }
 

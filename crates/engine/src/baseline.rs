@@ -12,6 +12,7 @@ use ralph_core::text;
 use crate::check_command;
 use crate::error::Error;
 use crate::git::BareRepo;
+use crate::held_files::HeldFiles;
 use crate::host::HostContext;
 use crate::run::{SandboxRole, fresh_sandbox};
 use crate::sandboxes;
@@ -57,6 +58,7 @@ pub async fn check(
     sha: &str,
 ) -> Result<BaselineReport, Error> {
     let sandbox = fresh_sandbox(host, bare, scratch, started, sha, SandboxRole::Baseline).await?;
+    let held = HeldFiles::load(bare, started).await?;
     let due = next_step::proof_due(started);
     let redactor = host.redactor();
     let timeout = Duration::from_secs(started.check_timeout_s);
@@ -66,10 +68,10 @@ pub async fn check(
         let mut runs = Vec::new();
         for _ in 0..REPEAT_COUNT {
             let before = host.egress().restarts(sandbox.id());
-            let mut ran = check_command::run(&*sandbox, &due.command, ".", timeout, &redactor).await;
+            let mut ran = check_command::run_check(&*sandbox, &held, &due.command, timeout, &redactor).await;
             // A failure caused by a cut egress connection says nothing about the commit.
             if matches!(&ran, Ok(ran) if !ran.passed()) && host.egress().restarts(sandbox.id()) != before {
-                ran = check_command::run(&*sandbox, &due.command, ".", timeout, &redactor).await;
+                ran = check_command::run_check(&*sandbox, &held, &due.command, timeout, &redactor).await;
             }
             match ran {
                 Ok(ran) => {

@@ -10,12 +10,18 @@ use ralph_sandbox::{ExecRequest, ExecStatus, HeadTailBuffer, OutputSink, OutputS
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::held_files::HeldFiles;
 
 /// How much of a command's output is kept; its hash covers all of it.
 const TEXT_CAP: usize = 512 << 10;
 
 /// The source named in an alarm about a secret in a command's output.
 const ALARM_SOURCE: &str = "the output of a command";
+
+/// The exit code of a check that passed while something wrote to the files that decide it.
+const TAMPERED_CODE: i32 = 1;
+
+const MAX_PATHS_SHOWN: usize = 5;
 
 /// How much error output is searched for a failure signature.
 const STDERR_CAP: usize = 16 << 10;
@@ -49,6 +55,34 @@ impl CommandResult {
     }
 }
 
+/// Runs a check: alone in the sandbox, with the files that decide held to the start commit. A check during which one of
+/// them was written to has failed, whatever it says.
+pub(crate) async fn run_check(
+    sandbox: &dyn Sandbox,
+    held: &HeldFiles,
+    line: &str,
+    timeout: Duration,
+    redactor: &Redactor,
+) -> Result<CommandResult, Error> {
+    // What earlier commands left running could write to files or answer in the place of the work.
+    sandbox.stop().await?;
+    let stamps = held.restore(sandbox).await?;
+    let mut ran = execute(sandbox, ExecRequest::shell(line, timeout).separated(), redactor).await?;
+    let changed = held.changed_since(sandbox, &stamps).await?;
+    if !changed.is_empty() {
+        let paths: Vec<String> = changed.iter().take(MAX_PATHS_SHOWN).map(|path| format!("`{path}`")).collect();
+        let more = if changed.len() > MAX_PATHS_SHOWN { ", …" } else { "" };
+        let text = format!(
+            "ralph: the check failed: files that decide it were written to while it ran: {}{more}\n",
+            paths.join(", ")
+        );
+        ran.code = if ran.code == 0 { TAMPERED_CODE } else { ran.code };
+        ran.complaint.clone_from(&text);
+        ran.text = format!("{}\n{text}", ran.text.trim_end());
+    }
+    Ok(ran)
+}
+
 /// Runs a shell line in the sandbox.
 pub(crate) async fn run(
     sandbox: &dyn Sandbox,
@@ -57,13 +91,17 @@ pub(crate) async fn run(
     timeout: Duration,
     redactor: &Redactor,
 ) -> Result<CommandResult, Error> {
+    execute(sandbox, ExecRequest::shell(line, timeout).cwd(cwd), redactor).await
+}
+
+async fn execute(sandbox: &dyn Sandbox, exec: ExecRequest, redactor: &Redactor) -> Result<CommandResult, Error> {
     let mut sink = OutputRecorder {
         stdout: Sha256Hasher::default(),
         stderr: Sha256Hasher::default(),
         text: HeadTailBuffer::new(TEXT_CAP),
         complaint: HeadTailBuffer::new(STDERR_CAP),
     };
-    let mut exec = ExecRequest::shell(line, timeout).cwd(cwd);
+    let mut exec = exec;
     // Without its own `.git`, a clone must not be taken for a part of a repository further up.
     if let Some(above) = sandbox.workspace().parent().and_then(Path::to_str) {
         exec = exec.env("GIT_CEILING_DIRECTORIES", above);

@@ -10,6 +10,7 @@ pub mod control;
 pub mod egress;
 mod error;
 pub mod git;
+mod held_files;
 pub mod host;
 pub mod model;
 pub mod receipt;

@@ -15,6 +15,7 @@ use crate::check_command;
 use crate::error::{Error, file_error};
 use crate::git::in_sandbox::StateFiles;
 use crate::git::{self, BareRepo, Sha, UserRepo};
+use crate::held_files::HeldFiles;
 use crate::host::HostContext;
 use crate::receipt::{self, SigningKey};
 use crate::sandboxes::{self, SandboxRequest};
@@ -154,7 +155,7 @@ async fn rerun_checks(
             git::seed_sandbox(&*sandbox, bare, scratch, &body.branch, &body.commit, &identity, StateFiles::Excluded)
                 .await;
         let ran = match put {
-            Ok(()) => check_command::run(&*sandbox, &then.command, ".", timeout, &redactor).await,
+            Ok(()) => check_command::run_check(&*sandbox, &HeldFiles::none(), &then.command, timeout, &redactor).await,
             Err(error) => Err(error.into()),
         };
         sandboxes::discard(&*sandbox).await;

@@ -24,8 +24,22 @@ pub struct BackendCapabilities {
     pub egress: EgressSupport,
     /// Whether [`SandboxSpec::layers`] are mounted inside; otherwise commands find those files at their host paths.
     pub host_layers: bool,
+    /// Whether [`ExecRequest::separated`] has an effect.
+    pub separation: bool,
     pub snapshot: bool,
     pub preview: bool,
+}
+
+/// What shows whether a file was written to: it changes with every write, whatever is put back afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileStamp {
+    pub inode: u64,
+    pub mode: u32,
+    pub size: u64,
+    /// Seconds and nanoseconds.
+    pub modified: (i64, i64),
+    /// The last change of content, name or permissions.
+    pub changed: (i64, i64),
 }
 
 /// How well the host meets one requirement of a backend.
@@ -219,6 +233,9 @@ pub trait Sandbox: fmt::Debug + Send + Sync {
     async fn write(&self, path: &Path, bytes: &[u8], mode: Option<u32>) -> Result<(), Error>;
     /// Appends to a file, creating it if missing, following no link.
     async fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), Error>;
+    /// Returns the stamp of each file; `None` where there is no regular file. Equal stamps mean that nothing wrote to the
+    /// file in between.
+    async fn stamps(&self, paths: &[PathBuf]) -> Result<Vec<Option<FileStamp>>, Error>;
     /// Lists a directory, sorted by name.
     async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error>;
     /// Creates a directory and its missing parents; existing ones are not an error.

@@ -19,6 +19,8 @@ pub struct ExecRequest {
     /// Rows and columns of a terminal that the command gets instead of pipes; all output is then standard output. The
     /// input arrives as if typed: it is echoed, and has no end of file unless it contains one (`\x04`).
     pub terminal: Option<(u16, u16)>,
+    /// The command decides about the work of other programs: none of its processes may look into or change another one.
+    pub separated: bool,
 }
 
 impl ExecRequest {
@@ -30,6 +32,7 @@ impl ExecRequest {
             stdin: Vec::new(),
             timeout,
             terminal: None,
+            separated: false,
         }
     }
 
@@ -45,6 +48,11 @@ impl ExecRequest {
 
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn separated(mut self) -> Self {
+        self.separated = true;
         self
     }
 

@@ -22,8 +22,9 @@ mod sandbox_dirs;
 pub mod toolchain;
 
 pub use backend_traits::{
-    Backend, BackendCapabilities, BackendCheck, BackendCheckStatus, DirectoryEntry, DirectoryEntryKind, HostLayer,
-    PruneResult, PruneRule, Sandbox, SandboxLabel, SandboxLimits, SandboxNetwork, SandboxSpec, SandboxSummary,
+    Backend, BackendCapabilities, BackendCheck, BackendCheckStatus, DirectoryEntry, DirectoryEntryKind, FileStamp,
+    HostLayer, PruneResult, PruneRule, Sandbox, SandboxLabel, SandboxLimits, SandboxNetwork, SandboxSpec,
+    SandboxSummary,
 };
 pub use egress::{EgressServer, EgressSockets, EgressSupport, ServeGuard};
 pub use error::Error;

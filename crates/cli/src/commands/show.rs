@@ -101,6 +101,9 @@ fn lines(view: &RunDetail) -> Vec<String> {
                 one_line(&proof.command, 80),
                 proof.duration_ms
             ));
+            if !proof.written_by_run.is_empty() {
+                out.push(format!("            written by the run itself: {}", proof.written_by_run.join(", ")));
+            }
         }
     }
     out

@@ -37,6 +37,7 @@ impl RunState {
             task.front.protected_paths.iter().filter(|path| !path.starts_with('!')).cloned().collect();
         self.started.proof_files.clone_from(&edit.proof_files);
         self.started.pinned_parts.clone_from(&edit.pinned_parts);
+        self.started.to_be_written.clone_from(&edit.to_be_written);
         self.started.task_sha256 = sha256(edit.text.as_bytes());
         self.task_revision = self.task_revision.saturating_add(1);
         self.recheck_after_edit(&before);

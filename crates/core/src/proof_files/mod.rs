@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use pinned_section::PinnedSection;
 
-use script_paths::SimpleCommand;
+use script_paths::{ScriptArgument, SimpleCommand};
 use test_runner_config::TestRunnerConfig;
 
 use crate::event::{PinnedBox, RunStart};
@@ -47,6 +47,8 @@ pub struct ProofFiles {
     pub files: Vec<String>,
     /// Files of which only a part is protected.
     pub parts: Vec<PinnedSection>,
+    /// The tests and scripts that a command names and that do not exist yet, by command.
+    pub to_be_written: BTreeMap<String, Vec<String>>,
     /// Files to read before the search is complete.
     pub unread: Vec<String>,
 }
@@ -59,11 +61,19 @@ pub fn find_proof_files<'a>(
     protected: &[String],
 ) -> ProofFiles {
     let mut search = ProofSearch::new(base);
+    let mut to_be_written = BTreeMap::new();
+    let mut add = |command: &String, role: ProofRole| {
+        search.add_command(command, role);
+        let files = files_to_be_written(command, base);
+        if !files.is_empty() {
+            to_be_written.insert(command.clone(), files);
+        }
+    };
     for command in gates {
-        search.add_command(command, ProofRole::Gate);
+        add(command, ProofRole::Gate);
     }
     for command in proofs {
-        search.add_command(command, ProofRole::Proof);
+        add(command, ProofRole::Proof);
     }
     let free: BTreeSet<&str> = protected.iter().filter_map(|path| path.strip_prefix('!')).collect();
     search.files.retain(|path| !free.contains(path.as_str()));
@@ -75,6 +85,7 @@ pub fn find_proof_files<'a>(
         .filter_map(|(path, keys)| PinnedSection::pin(path, keys, base.read.get(path).and_then(Option::as_deref)))
         .collect();
     ProofFiles {
+        to_be_written,
         parts,
         files: search.files.into_iter().collect(),
         unread: search.unread.into_iter().filter(|path| !base.read.contains_key(path)).collect(),
@@ -88,6 +99,34 @@ pub fn command_reads(command: &str, path: &str) -> bool {
         let named = |word: &String| simple.paths(word.split("::").next().unwrap_or(word)).any(|named| named == path);
         (name == "conftest.py" && simple.program() == Some("pytest")) || simple.words.iter().any(named)
     })
+}
+
+/// Returns the tests and scripts that a check names and that do not exist in the start commit: what they say is the word
+/// of the run, which writes them itself.
+fn files_to_be_written(command: &str, base: &StartCommitFiles) -> Vec<String> {
+    let exists = |path: &str| {
+        let below = format!("{path}/");
+        base.files.contains(path)
+            || base.files.range(below.clone()..).next().is_some_and(|next| next.starts_with(&below))
+    };
+    let mut found = BTreeSet::new();
+    for simple in script_paths::split_commands(command) {
+        let is_test = |script: &ScriptArgument| script.is_shell || is_check_path(&script.word);
+        // The files of a module that is run by its name may be anywhere.
+        let scripts =
+            simple.scripts().into_iter().filter(|script| simple.words.contains(&script.word) && is_test(script));
+        let named = simple.words.iter().skip(1).filter(|word| !word.starts_with('-') && is_check_path(word));
+        let words = scripts.map(|script| script.word).chain(named.cloned());
+        for word in words.filter(|word| word.contains(['/', '.'])) {
+            let word = word.split("::").next().unwrap_or(&word);
+            let paths: Vec<String> = simple.paths(word).collect();
+            if !paths.iter().any(|path| exists(path)) {
+                // After a `cd` there are two candidates; the longer one is in the folder.
+                found.extend(paths.into_iter().max_by_key(String::len));
+            }
+        }
+    }
+    found.into_iter().collect()
 }
 
 /// Returns whether some command proves this box and no other.

@@ -43,6 +43,31 @@ fn check(gate: &str, proof: &str, want: &[&str]) {
 }
 
 #[test]
+fn tests_that_the_run_has_to_write() {
+    let base = StartCommitFiles {
+        files: ["tests/a.sh", "pkg/tests/test_a.py", "src/app.py"].map(str::to_owned).into(),
+        ..StartCommitFiles::default()
+    };
+    for (command, want) in [
+        ("sh tests/a.sh", &[][..]),
+        ("sh tests/accept.sh", &["tests/accept.sh"]),
+        ("sh -eu ./run.sh && sh tests/a.sh", &["run.sh"]),
+        ("python3 app.py", &[]),
+        ("python3 -m pytest pkg/tests", &[]),
+        ("pytest -q pkg/tests/test_b.py::test_one pkg/tests/test_a.py::test_two", &["pkg/tests/test_b.py"]),
+        ("cd pkg && pytest tests/test_a.py", &[]),
+        ("cd pkg && pytest tests/test_b.py", &["pkg/tests/test_b.py"]),
+        ("node --test test/new.test.js", &["test/new.test.js"]),
+        ("test -s NOTES.md", &[]),
+        ("grep -q tests README.md", &[]),
+        ("cargo test", &[]),
+        ("./check.sh", &["check.sh"]),
+    ] {
+        assert_eq!(files_to_be_written(command, &base), want, "{command}");
+    }
+}
+
+#[test]
 fn scripts_of_a_box() {
     let both = &["tests/check.sh", "tests/deep_check.sh"];
     check("", "sh tests/check.sh", both);
@@ -117,7 +142,8 @@ fn runner_configuration_is_protected() {
 fn files_that_do_not_exist_yet_are_not_protected() {
     let empty = base(&[("README.md", "")]);
     for command in ["npm test", "pytest", "make test", "cargo test", "sh run.sh", "npx jest"] {
-        assert_eq!(find_proof_files([&command.to_owned()], [], &empty, &[]), ProofFiles::default(), "{command}");
+        let found = find_proof_files([&command.to_owned()], [], &empty, &[]);
+        assert_eq!(ProofFiles { to_be_written: BTreeMap::new(), ..found }, ProofFiles::default(), "{command}");
     }
     let package = |script: &str| base(&[("package.json", &format!(r#"{{"scripts": {{{script}}}}}"#))]);
     for script in [r#""build": "tsc""#, r#""test": "echo \\"Error: no test specified\\" && exit 1""#] {

@@ -75,6 +75,7 @@ pub(crate) fn started() -> RunStart {
             consecutive_gutter: 3,
         },
         gates: Vec::new(),
+        to_be_written: BTreeMap::new(),
         test_command: "test".to_owned(),
         test_every: RunTestSchedule::Iteration,
         check_timeout_s: 60,

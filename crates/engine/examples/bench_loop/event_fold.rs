@@ -229,6 +229,7 @@ fn started(start: &str) -> RunStart {
             consecutive_gutter: 3,
         },
         gates: Vec::new(),
+        to_be_written: BTreeMap::new(),
         test_command: "cargo test --quiet".to_owned(),
         test_every: RunTestSchedule::Iteration,
         check_timeout_s: 600,

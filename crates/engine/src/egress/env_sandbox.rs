@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ralph_sandbox::{DirectoryEntry, Error, ExecExit, ExecRequest, OutputSink, Sandbox};
+use ralph_sandbox::{DirectoryEntry, Error, ExecExit, ExecRequest, FileStamp, OutputSink, Sandbox};
 
 /// Adds variables to every command. They are held in memory only, never on disk.
 #[derive(Debug)]
@@ -47,6 +47,10 @@ impl Sandbox for EnvSandbox {
 
     async fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
         self.inner.append(path, bytes).await
+    }
+
+    async fn stamps(&self, paths: &[PathBuf]) -> Result<Vec<Option<FileStamp>>, Error> {
+        self.inner.stamps(paths).await
     }
 
     async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error> {

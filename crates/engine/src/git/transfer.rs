@@ -220,17 +220,24 @@ fn redacted(text: &str, redactor: &Redactor) -> String {
 }
 
 /// Compiles globs; `dir` and `dir/` also protect everything below them.
+///
+/// A pattern also matches the path that is spelled like it, such as `a[1].txt`. One that is no valid glob matches that
+/// path alone, and a set that cannot be built matches everything: what is protected stays so.
 pub(crate) fn globs<'a>(patterns: impl Iterator<Item = &'a String>) -> GlobSet {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
         let trimmed = pattern.trim_end_matches('/');
-        for glob in [trimmed.to_owned(), format!("{trimmed}/**")] {
+        let literal = globset::escape(trimmed);
+        for glob in [trimmed.to_owned(), format!("{trimmed}/**"), format!("{literal}/**"), literal] {
             if let Ok(glob) = Glob::new(&glob) {
                 set.add(glob);
             }
         }
     }
-    set.build().unwrap_or_else(|_| GlobSet::empty())
+    set.build().unwrap_or_else(|_| {
+        let all = Glob::new("**").expect("it is a valid glob");
+        GlobSetBuilder::new().add(all).build().expect("one valid glob makes a set")
+    })
 }
 
 fn remove(path: &Path) {

@@ -214,6 +214,7 @@ pub(super) async fn started_event(spec: &RunSpec, bare: &BareRepo, places: RunRe
         lent: spec.secret_grants.clone(),
         profiles: spec.profiles.clone(),
         budget: spec.budget.clone(),
+        to_be_written: judges.to_be_written,
         gates: front.verify_commands.clone(),
         test_command: front.test_command.clone().unwrap_or_default(),
         test_every: match front.test_every {

@@ -161,6 +161,7 @@ impl CloseStep<'_> {
         let recorded: BTreeSet<String> =
             state.open.as_ref().map(|open| open.checks.keys().cloned().collect()).unwrap_or_default();
         let sandbox = self.work.sandbox()?;
+        let held = ProtectionCheck { run: self.run, work: self.work }.protected_files().await?;
         let place = CloneRevision::of(survey);
         let mut outputs = BTreeMap::new();
         for (index, due) in due.into_iter().enumerate() {
@@ -184,7 +185,7 @@ impl CloseStep<'_> {
                     let restarts = self.work.egress_restarts();
                     let tokens = self.interrupts.tokens();
                     let ran = tokio::select! {
-                        ran = check_command::run(&*sandbox, &due.command, ".", timeout, &self.run.redactor) => ran?,
+                        ran = check_command::run_check(&*sandbox, &held, &due.command, timeout, &self.run.redactor) => ran?,
                         () = tokens.aborted() => return Ok(None),
                     };
                     // As with a command of the model: run it once more if the egress proxy restarted meanwhile.

@@ -98,7 +98,12 @@ impl ProposalStep<'_> {
         let judges = find_proof_files(&self.run.bare, &start, &revised.task).await?;
         let revision = self.run.state().task_revision.saturating_add(1);
         write_atomic(&self.run.folder.task_revision(revision), revised.text.as_bytes())?;
-        Ok(Ok(TaskEdit { proof_files: judges.files, pinned_parts: judges.parts, ..edit.clone() }))
+        Ok(Ok(TaskEdit {
+            proof_files: judges.files,
+            pinned_parts: judges.parts,
+            to_be_written: judges.to_be_written,
+            ..edit.clone()
+        }))
     }
 
     /// Writes the current task into the sandbox, if there is one.

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use globset::GlobSet;
 use ralph_core::hash::sha256;
 
 use super::close_checkpoint::{CheckedTree, CloseCheckpoint};
@@ -14,21 +13,10 @@ use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::git::in_sandbox::{self, CloneStatus};
 use crate::git::{self, Sha};
+use crate::held_files::HeldFiles;
 
 /// Protected files are read up to this size; for a larger one git's own comparison decides.
 const PROTECTED_CAP: u64 = 4 << 20;
-const PROTECTED_CAP_USIZE: usize = 4 << 20;
-
-/// How many protected files are compared one by one; for the others git's own comparison decides.
-const MAX_PROTECTED_FILES: usize = 500;
-
-/// What the model must not change.
-#[derive(Debug)]
-pub(super) struct ProtectedFiles {
-    globs: GlobSet,
-    /// Files of the start commit with the hashes of their contents.
-    files: Vec<(String, Option<String>)>,
-}
 
 /// Finds and restores changes to what the model must not change.
 #[derive(Debug)]
@@ -133,10 +121,10 @@ impl ProtectionCheck<'_> {
         let task_path = &self.run.state().started.task_path;
         let mut hit: BTreeSet<String> =
             look.files.keys().filter(|path| *path != task_path && protected.globs.is_match(path)).cloned().collect();
-        for (path, hash) in &protected.files {
-            let found = sandbox.read(Path::new(path), PROTECTED_CAP).await.ok();
-            if found.as_deref().map(sha256) != *hash {
-                hit.insert(path.clone());
+        for file in &protected.files {
+            let found = sandbox.read(Path::new(&file.path), PROTECTED_CAP).await.ok();
+            if found.as_deref().map(sha256).as_ref() != Some(&file.sha256) {
+                hit.insert(file.path.clone());
             }
         }
         for part in &self.run.state().started.pinned_parts {
@@ -149,26 +137,11 @@ impl ProtectionCheck<'_> {
     }
 
     /// Returns the protected files, read once from the run's repository on the host.
-    async fn protected_files(&mut self) -> Result<Arc<ProtectedFiles>, Error> {
+    pub(super) async fn protected_files(&mut self) -> Result<Arc<HeldFiles>, Error> {
         if let Some(known) = &self.work.protected {
             return Ok(known.clone());
         }
-        let started = self.run.state().started.clone();
-        let globs = git::globs(started.protected_paths.iter().chain(&started.proof_files));
-        let start = Sha::from(&started.start_commit);
-        let mut files = Vec::new();
-        for entry in self.run.bare.odb().files_at(&start).await? {
-            let plain = entry.mode & 0o170_000 == 0o100_000;
-            if plain
-                && entry.path != started.task_path
-                && globs.is_match(&entry.path)
-                && files.len() < MAX_PROTECTED_FILES
-            {
-                let bytes = self.run.bare.odb().file_at(&start, &entry.path, PROTECTED_CAP_USIZE).await.ok();
-                files.push((entry.path, bytes.as_deref().map(sha256)));
-            }
-        }
-        let known = Arc::new(ProtectedFiles { globs, files });
+        let known = Arc::new(HeldFiles::load(&self.run.bare, &self.run.state().started).await?);
         self.work.protected = Some(known.clone());
         Ok(known)
     }

@@ -16,6 +16,7 @@ use super::sandbox_setup::{SandboxRole, fresh_sandbox};
 use super::work_sandbox::WorkSandbox;
 use crate::check_command;
 use crate::error::Error;
+use crate::held_files::HeldFiles;
 use crate::receipt::SigningKey;
 use crate::sandboxes;
 use crate::store::write_atomic;
@@ -41,6 +42,7 @@ impl ProofStep<'_> {
             .collect();
         let n = self.run.state().last.as_ref().map_or(0, |last| last.n);
         let timeout = Duration::from_secs(started.check_timeout_s);
+        let held = HeldFiles::load(&self.run.bare, &started).await?;
         let (mut failed, mut errors) = (Vec::new(), String::new());
         let mut verified = self.run.state().verified.clone();
         for (index, due) in due {
@@ -59,7 +61,7 @@ impl ProofStep<'_> {
                 .await?;
                 let tokens = self.interrupts.tokens();
                 let ran = tokio::select! {
-                    ran = check_command::run(&*sandbox, &due.command, ".", timeout, &self.run.redactor) => Some(ran),
+                    ran = check_command::run_check(&*sandbox, &held, &due.command, timeout, &self.run.redactor) => Some(ran),
                     () = tokens.aborted() => None,
                 };
                 // The sandbox is new, so every restart of its egress proxy happened during this check.
@@ -185,7 +187,9 @@ fn receipt_body(state: &RunState) -> ReceiptBody {
 pub(super) fn proof_checks(state: &RunState) -> Vec<ReceiptCheck> {
     let line = |due: DueCheck| {
         let checked: &RunCheckResult = state.proof.get(&due.command)?;
+        let written_by_run = state.started.to_be_written.get(&due.command).cloned().unwrap_or_default();
         Some(ReceiptCheck {
+            written_by_run,
             command: due.command,
             proves: due.proves,
             code: checked.code,

@@ -136,7 +136,8 @@ impl PublishStep<'_> {
             let shared = started.boxes.iter().filter(|pinned| !proof_files::has_own_proof(started, pinned));
             let shared: Vec<&str> = shared.map(|pinned| pinned.id.as_str()).collect();
             format!(
-                "Re-run by ralph on the pushed commit, each line in a fresh sandbox; nothing here is the model's word.\n\n{}{}",
+                "{}\n\n{}{}",
+                pull_request::check_table_heading(&proved),
                 pull_request::check_table(&proved),
                 pull_request::shared_proofs_note(&shared)
             )

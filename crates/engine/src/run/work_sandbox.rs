@@ -6,11 +6,11 @@ use ralph_core::policy::Policy;
 use ralph_core::run::RunState;
 use ralph_sandbox::Sandbox;
 
-use super::protected_files::ProtectedFiles;
 use super::ralph_files::RalphFiles;
 use crate::egress::{EgressLease, ModelAccess};
 use crate::error::Error;
 use crate::git::in_sandbox::{self, CloneStatus};
+use crate::held_files::HeldFiles;
 use crate::sandboxes::GrantedSandbox;
 
 /// Whether the sandbox of a run that succeeded is kept.
@@ -32,7 +32,7 @@ pub(super) struct WorkSandbox {
     /// The last known status of the clone; `None` once something may have changed it.
     tree_status: Option<CloneStatus>,
     /// The files that the model must not change, once read.
-    pub(super) protected: Option<Arc<ProtectedFiles>>,
+    pub(super) protected: Option<Arc<HeldFiles>>,
     /// The sandbox was recreated and no iteration has started in it since.
     pub(super) recreated: bool,
     pub(super) keep: KeepSandbox,

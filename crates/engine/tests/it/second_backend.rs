@@ -16,8 +16,8 @@ use ralph_engine::store::RalphHome;
 use ralph_sandbox::local::LocalBackend;
 use ralph_sandbox::{
     Backend, BackendCapabilities, BackendCheck, DirectoryEntry, EgressServer, EgressSockets, EgressSupport, Error,
-    ExecExit, ExecRequest, OutputSink, PruneResult, PruneRule, Sandbox, SandboxSpec, SandboxSummary, ServeGuard,
-    capture,
+    ExecExit, ExecRequest, FileStamp, OutputSink, PruneResult, PruneRule, Sandbox, SandboxSpec, SandboxSummary,
+    ServeGuard, capture,
 };
 
 /// Local sandboxes, each with a proxy on its own port.
@@ -91,6 +91,10 @@ impl Sandbox for LoopbackSandbox {
 
     async fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
         self.inner.append(path, bytes).await
+    }
+
+    async fn stamps(&self, paths: &[PathBuf]) -> Result<Vec<Option<FileStamp>>, Error> {
+        self.inner.stamps(paths).await
     }
 
     async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error> {

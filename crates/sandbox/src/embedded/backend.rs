@@ -157,6 +157,7 @@ impl Backend for EmbeddedBackend {
             max_disk_gib: None,
             egress: EgressSupport::Transparent,
             host_layers: true,
+            separation: true,
             snapshot: true,
             preview: false,
         }

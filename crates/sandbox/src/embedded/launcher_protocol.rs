@@ -45,6 +45,8 @@ pub(super) struct ProgramRequest {
     pub(super) terminal: Option<(u16, u16)>,
     /// Whether the first descriptor after the channel is its input.
     pub(super) input: bool,
+    /// Whether its processes may not look into or change each other.
+    pub(super) separated: bool,
 }
 
 /// A message on a program's own channel, sent as one byte and one number.

@@ -17,7 +17,7 @@ use super::{EXCHANGE, HOME, WORKSPACE};
 use crate::files::{self, RootDir};
 use crate::isolation_mechanism::IsolationMechanism;
 use crate::sandbox_dirs::{SandboxMeta, blocking, is_variable_name};
-use crate::{DirectoryEntry, Error, ExecExit, ExecRequest, OutputSink, Sandbox, SandboxNetwork};
+use crate::{DirectoryEntry, Error, ExecExit, ExecRequest, FileStamp, OutputSink, Sandbox, SandboxNetwork};
 
 #[derive(Debug)]
 pub(super) struct EmbeddedSandbox {
@@ -98,6 +98,7 @@ impl EmbeddedSandbox {
             cwd: Path::new(WORKSPACE).join(&exec.cwd).to_string_lossy().into_owned(),
             terminal: exec.terminal,
             input: !exec.stdin.is_empty(),
+            separated: exec.separated,
         }
     }
 }
@@ -143,6 +144,11 @@ impl Sandbox for EmbeddedSandbox {
     async fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
         let bytes = bytes.to_vec();
         self.with_file(path, move |root, path| files::append(root, path, &bytes)).await
+    }
+
+    async fn stamps(&self, paths: &[PathBuf]) -> Result<Vec<Option<FileStamp>>, Error> {
+        let paths = paths.to_vec();
+        self.with_file(Path::new("."), move |root, _| Ok(files::stamps(root, &paths))).await
     }
 
     async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error> {

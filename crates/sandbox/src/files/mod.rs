@@ -10,10 +10,12 @@ mod path;
 mod read;
 mod remove_tree;
 mod root_dir;
+mod stamp;
 mod write;
 
 pub(crate) use read::open;
 pub use read::{MAX_ENTRIES, copy_out, list, read};
 pub use remove_tree::remove_tree;
 pub use root_dir::RootDir;
+pub use stamp::stamps;
 pub use write::{append, copy_in, mkdirs, replace};

@@ -69,6 +69,7 @@ impl Backend for LocalBackend {
             max_disk_gib: None,
             egress: EgressSupport::None,
             host_layers: false,
+            separation: false,
             snapshot: false,
             preview: false,
         }

@@ -19,7 +19,7 @@ use super::program_lookup;
 use super::subprocess::{RunningCommand, signal_group};
 use crate::files::{self, RootDir};
 use crate::sandbox_dirs::{SandboxMeta, blocking, is_variable_name};
-use crate::{DirectoryEntry, Error, ExecExit, ExecRequest, OutputSink, Sandbox};
+use crate::{DirectoryEntry, Error, ExecExit, ExecRequest, FileStamp, OutputSink, Sandbox};
 
 pub(super) const WORKSPACE: &str = "workspace";
 pub(super) const HOME: &str = "home";
@@ -179,6 +179,11 @@ impl Sandbox for LocalSandbox {
     async fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
         let bytes = bytes.to_vec();
         self.with_file(path, move |root, path| files::append(root, path, &bytes)).await
+    }
+
+    async fn stamps(&self, paths: &[PathBuf]) -> Result<Vec<Option<FileStamp>>, Error> {
+        let paths = paths.to_vec();
+        self.with_file(Path::new("."), move |root, _| Ok(files::stamps(root, &paths))).await
     }
 
     async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error> {

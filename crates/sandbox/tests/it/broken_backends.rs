@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use ralph_sandbox::conformance::{self, ConformanceOutcome};
 use ralph_sandbox::local::LocalBackend;
 use ralph_sandbox::{
-    Backend, BackendCapabilities, BackendCheck, DirectoryEntry, Error, ExecExit, ExecRequest, ExecStatus, OutputSink,
-    OutputStream, PruneResult, PruneRule, Sandbox, SandboxSpec, SandboxSummary,
+    Backend, BackendCapabilities, BackendCheck, DirectoryEntry, Error, ExecExit, ExecRequest, ExecStatus, FileStamp,
+    OutputSink, OutputStream, PruneResult, PruneRule, Sandbox, SandboxSpec, SandboxSummary,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,6 +142,10 @@ impl Sandbox for BrokenSandbox {
 
     async fn append(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
         self.inner.append(path, bytes).await
+    }
+
+    async fn stamps(&self, paths: &[PathBuf]) -> Result<Vec<Option<FileStamp>>, Error> {
+        self.inner.stamps(paths).await
     }
 
     async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error> {

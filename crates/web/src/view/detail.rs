@@ -92,6 +92,9 @@ pub struct ProofView {
     pub passed: bool,
     pub duration_ms: u64,
     pub output_sha256: String,
+    /// The tests and scripts it names that the run itself wrote.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub written_by_run: Vec<String>,
 }
 
 /// Returns the state of a run, which distinguishes "running" from "its process died".
@@ -159,7 +162,7 @@ pub fn detail(state: &RunState, live: bool) -> RunDetail {
         commits: state.commits,
         commit: state.imported.clone().map(String::from),
         pushed: state.pushed.clone().map(String::from),
-        proof: state.proof.iter().map(proof).collect(),
+        proof: state.proof.iter().map(|(command, checked)| proof(state, command, checked)).collect(),
         recovered: started.recovered,
     }
 }
@@ -191,9 +194,10 @@ fn budgets(state: &RunState) -> Vec<BudgetLine> {
     BudgetKind::ALL.into_iter().map(line).collect()
 }
 
-fn proof((command, checked): (&String, &RunCheckResult)) -> ProofView {
+fn proof(state: &RunState, command: &str, checked: &RunCheckResult) -> ProofView {
     ProofView {
-        command: command.clone(),
+        command: command.to_owned(),
+        written_by_run: state.started.to_be_written.get(command).cloned().unwrap_or_default(),
         proves: checked.proves.iter().map(ToString::to_string).collect(),
         code: checked.code,
         passed: checked.passed(),

@@ -32,16 +32,18 @@ pub enum StateFiles {
     Committed,
 }
 
-// Every step may be repeated: an interrupted seed is simply run again.
+// Every step may be repeated: an interrupted seed is simply run again. Files are checked out byte for byte: an attribute
+// of the commit could otherwise turn a test into another text.
 const SEED: &str = r#"set -e
 git init -q -b "$1" .
 if [ "$5" = shallow ]; then cat > .git/shallow; fi
 git fetch -q --no-tags --update-head-ok "$2" "+refs/heads/$1:refs/heads/$1"
 git symbolic-ref HEAD "refs/heads/$1"
+mkdir -p .git/info
+echo '* -text !eol -ident !filter !working-tree-encoding' > .git/info/attributes
 git reset -q --hard
 git config user.name "$3"
 git config user.email "$4"
-mkdir -p .git/info
 if [ "$6" = out ]; then echo /.ralph/ > .git/info/exclude; else : > .git/info/exclude; fi
 rm -f -- "$2"
 git rev-parse HEAD"#;

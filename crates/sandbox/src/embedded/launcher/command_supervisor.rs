@@ -16,10 +16,11 @@ use rustix::process::{
 };
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
+use seccompiler::sock_filter;
 
 use super::super::launcher_protocol::{self, CommandMessage, ProgramRequest};
 use super::super::plan::CageLimits;
-use super::{memory_watch, syscalls};
+use super::{confinement, memory_watch, syscalls};
 
 /// How long killing a process tree may take before everything in the cage is killed.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,8 +51,9 @@ fn supervise(
     set_child_subreaper(Some(getpid()))?;
     let signals = syscalls::child_signal_fd()?;
     let (standard, terminal) = standard_fds(&start, descriptors)?;
+    let filter = start.separated.then(confinement::separation_filter).transpose().map_err(io::Error::other)?;
     let program = syscalls::spawn(|| {
-        let error = become_program(&start, &standard, line, terminal.as_ref(), limits);
+        let error = become_program(&start, &standard, line, terminal.as_ref(), limits, filter.as_deref());
         let message = CommandMessage::NotStarted(error.raw_os_error().unwrap_or(libc::EIO));
         // As above. The command supervisor will also report the end of this process, which the receiver then ignores.
         let _ = launcher_protocol::send(line.as_fd(), &message.bytes(), &[]);
@@ -172,8 +174,13 @@ fn become_program(
     line: &OwnedFd,
     terminal: Option<&OwnedFd>,
     limits: &CageLimits,
+    filter: Option<&[sock_filter]>,
 ) -> io::Error {
-    match take_terminal(standard, line, terminal).and_then(|()| prepare_process(start, standard, limits)) {
+    let apply = || filter.map_or(Ok(()), seccompiler::apply_filter).map_err(io::Error::other);
+    match take_terminal(standard, line, terminal)
+        .and_then(|()| prepare_process(start, standard, limits))
+        .and_then(|()| apply())
+    {
         Ok(()) => exec_program(start),
         Err(error) => error,
     }

@@ -173,7 +173,8 @@ fn restrict_files(plan: &CagePlan, version: u8) -> Result<(), landlock::RulesetE
         allow(&bind.target, look)?;
     }
     allow("/dev", device)?;
-    allow("/proc", device & !BitFlags::from(AccessFs::IoctlDev))?;
+    // The memory of another process can be written there.
+    allow("/proc", look)?;
     for scratch in plan.scratch.iter().filter(|scratch| scratch.target != "/dev") {
         allow(&scratch.target, own)?;
     }
@@ -198,6 +199,21 @@ pub(super) fn seccomp_filters() -> Result<Vec<BpfProgram>, seccompiler::BackendE
     // Many programs turn off core dumps. The filter reports success without doing it, because they are off already.
     let kept = SeccompFilter::new(core_limit_rules()?, SeccompAction::Allow, SeccompAction::Errno(0), arch)?;
     Ok(vec![missing_syscalls_filter().into_iter().chain(refused).collect(), kept.try_into()?])
+}
+
+/// Returns the filter for a command whose processes may not look into or change each other: a program that a test starts
+/// must not reach the test.
+pub(super) fn separation_filter() -> Result<BpfProgram, seccompiler::BackendError> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    let calls = [
+        libc::SYS_ptrace,
+        libc::SYS_process_vm_readv,
+        libc::SYS_process_vm_writev,
+        libc::SYS_pidfd_getfd,
+        libc::SYS_kcmp,
+    ];
+    let rules = calls.map(|call| (call, Vec::new())).into();
+    SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(libc::EPERM.unsigned_abs()), arch)?.try_into()
 }
 
 /// Returns the filter that keeps processes from choosing other processors than they were given.
