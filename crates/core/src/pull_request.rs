@@ -204,7 +204,7 @@ pub fn check_table_heading(checks: &[ReceiptCheck]) -> String {
     let own: BTreeSet<&String> = checks.iter().flat_map(|check| &check.written_by_run).collect();
     let start = "Re-run by ralph on the pushed commit, each line in a fresh sandbox";
     if own.is_empty() {
-        return format!("{start}; nothing here is the model's word.");
+        return format!("{start}. The results are ralph's own; what they show is what the tests test.");
     }
     let files: Vec<String> = own.into_iter().map(|path| code_span(path)).collect();
     format!(

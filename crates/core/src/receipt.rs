@@ -52,6 +52,9 @@ pub struct ReceiptBody {
     pub cost_micro_usd: Option<MicroUsd>,
     pub policy_sha256: String,
     pub timeout_s: u64,
+    /// False where the backend could not keep the processes of a check apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub separated: Option<bool>,
     pub checks: Vec<ReceiptCheck>,
 }
 

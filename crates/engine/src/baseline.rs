@@ -57,8 +57,8 @@ pub async fn check(
     started: &RunStart,
     sha: &str,
 ) -> Result<BaselineReport, Error> {
-    let sandbox = fresh_sandbox(host, bare, scratch, started, sha, SandboxRole::Baseline).await?;
     let held = HeldFiles::load(bare, started).await?;
+    let sandbox = fresh_sandbox(host, bare, scratch, started, sha, SandboxRole::Baseline).await?;
     let due = next_step::proof_due(started);
     let redactor = host.redactor();
     let timeout = Duration::from_secs(started.check_timeout_s);
@@ -77,7 +77,8 @@ pub async fn check(
                 Ok(ran) => {
                     let quick = ran.duration_ms <= QUICK_MS;
                     let stderr_tail = text::tail(&ran.complaint, 20, 2000).to_owned();
-                    runs.push(BaselineRun { code: ran.code, timed_out: ran.timed_out, stderr_tail });
+                    let (code, timed_out, written) = (ran.code, ran.timed_out, ran.tampered);
+                    runs.push(BaselineRun { code, timed_out, stderr_tail, written });
                     if !quick {
                         break;
                     }

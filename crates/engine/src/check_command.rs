@@ -37,6 +37,9 @@ pub(crate) struct CommandResult {
     pub(crate) text: String,
     /// The error stream, or all output if that is empty: the input of failure signatures.
     pub(crate) complaint: String,
+    /// The files that decide a check and that were written to while it ran.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) tampered: Vec<String>,
 }
 
 impl CommandResult {
@@ -79,6 +82,7 @@ pub(crate) async fn run_check(
         ran.code = if ran.code == 0 { TAMPERED_CODE } else { ran.code };
         ran.complaint.clone_from(&text);
         ran.text = format!("{}\n{text}", ran.text.trim_end());
+        ran.tampered = changed;
     }
     Ok(ran)
 }
@@ -119,6 +123,7 @@ async fn execute(sandbox: &dyn Sandbox, exec: ExecRequest, redactor: &Redactor) 
         output_sha256: sha256(both.as_bytes()),
         text,
         complaint,
+        tampered: Vec::new(),
     })
 }
 

@@ -134,6 +134,7 @@ mod tests {
             cost_micro_usd: Some(MicroUsd(1)),
             policy_sha256: String::new(),
             timeout_s: 1,
+            separated: None,
             checks: Vec::new(),
         }
     }

@@ -21,7 +21,7 @@ fn a_failing_gate_fails_the_run() {
     for (gates, succeeds) in [("[\"false\"]", false), ("[\"test -e one.txt\", \"test -e two.txt\"]", true)] {
         let home = TestHome::with_task(&task(&format!("verify_commands: {gates}\n")));
         let ralph = RalphHarness::with_home(home, &[answer(&honest_actions(), &BOTH_BOXES)]);
-        let code = if succeeds { 0 } else { 1 };
+        let code = i32::from(!succeeds);
         ralph.ralph(&["run"]).expect_exit(code);
         let proves = |event: &Value| event["proves"].as_array().expect("a list").clone();
         let checked: Vec<Value> = ralph.events_of("check-finished").iter().flat_map(proves).collect();
@@ -210,7 +210,6 @@ fn a_proof_that_the_run_wrote_is_named_as_its_own() {
         request.contains("**The run wrote these tests itself**") && request.contains("`checks/one.sh`"),
         "{request}"
     );
-    assert!(!request.contains("nothing here is the model's word"), "{request}");
     let shown = ralph.ralph(&["show", "@"]).expect_exit(0).stdout;
     assert!(shown.contains("written by the run itself: checks/one.sh"), "{shown}");
     ralph.ralph(&["verify", "@"]).expect_exit(0);

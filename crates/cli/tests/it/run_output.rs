@@ -85,7 +85,7 @@ fn a_run_and_everything_about_it() {
       
       ## Verification
       
-      Re-run by ralph on the pushed commit, each line in a fresh sandbox; nothing here is the model's word.
+      Re-run by ralph on the pushed commit, each line in a fresh sandbox. The results are ralph's own; what they show is what the tests test.
       
       | proves | command | result | time |
       |---|---|---|---|

@@ -37,6 +37,9 @@ pub struct BaselineRun {
     pub code: i32,
     pub timed_out: bool,
     pub stderr_tail: String,
+    /// The protected files that it wrote to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub written: Vec<String>,
 }
 
 impl BaselineRun {
@@ -109,6 +112,11 @@ fn excerpt(text: &str) -> String {
 fn blocker_finding(check: &BaselineCheck) -> Option<LintFinding> {
     if check.is_green() {
         return None;
+    }
+    if let Some(path) = check.runs.iter().flat_map(|run| &run.written).next() {
+        let message = format!("`{}` writes to the protected file `{}`", excerpt(&check.command), excerpt(path));
+        let fix = "protect the files that decide one by one and leave this one out, or let the check write to a copy";
+        return Some(LintFinding::error(LintRule::WritesProtected, None, message, fix));
     }
     let lacking = missing_tool_finding(check);
     match denied_host_finding(check) {
@@ -242,7 +250,7 @@ mod tests {
     use super::*;
 
     fn run(code: i32, stderr: &str) -> BaselineRun {
-        BaselineRun { code, timed_out: false, stderr_tail: stderr.to_owned() }
+        BaselineRun { code, timed_out: false, stderr_tail: stderr.to_owned(), written: Vec::new() }
     }
 
     fn check_of(id: &str, command: &str, runs: Vec<BaselineRun>) -> BaselineCheck {
@@ -282,6 +290,19 @@ mod tests {
     }
 
     #[test]
+    fn a_check_that_writes_to_protected_files() {
+        let writes = BaselineRun { written: vec!["tests/db.sqlite".to_owned()], ..run(1, "") };
+        check(
+            &[check_of("test", "sh tests/all.sh", vec![writes]), red("M1.1")],
+            &[(
+                LintRule::WritesProtected,
+                Severity::Error,
+                "`sh tests/all.sh` writes to the protected file `tests/db.sqlite`",
+            )],
+        );
+    }
+
+    #[test]
     fn unsteady_and_slow_proofs_are_warnings() {
         let flaky = check_of("M1.1", "npm test", vec![run(0, ""), run(1, ""), run(0, "")]);
         check(
@@ -290,7 +311,7 @@ mod tests {
         );
         let both_red = check_of("M1.1", "npm test", vec![run(1, ""), run(2, "")]);
         check(&[both_red], &[]);
-        let slow = BaselineRun { code: -1, timed_out: true, stderr_tail: String::new() };
+        let slow = BaselineRun { code: -1, timed_out: true, stderr_tail: String::new(), written: Vec::new() };
         check(
             &[check_of("M1.1", "npm test", vec![slow])],
             &[(LintRule::Slow, Severity::Warning, "the proof of `M1.1` timed out: `npm test`")],

@@ -60,12 +60,13 @@ pub enum LintRule {
     Vacuous,
     Flaky,
     Slow,
+    WritesProtected,
     DeniedHost,
     MissingTool,
 }
 
 impl LintRule {
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::NoFile,
         Self::FrontMatter,
         Self::TabInFrontMatter,
@@ -98,6 +99,7 @@ impl LintRule {
         Self::Vacuous,
         Self::Flaky,
         Self::Slow,
+        Self::WritesProtected,
         Self::DeniedHost,
         Self::MissingTool,
     ];
@@ -137,6 +139,7 @@ impl LintRule {
             Self::Vacuous => "vacuous",
             Self::Flaky => "flaky",
             Self::Slow => "slow",
+            Self::WritesProtected => "writes-protected",
             Self::DeniedHost => "denied-host",
             Self::MissingTool => "missing-tool",
         }

@@ -115,7 +115,10 @@ fn files_to_be_written(command: &str, base: &StartCommitFiles) -> Vec<String> {
         // The files of a module that is run by its name may be anywhere.
         let scripts =
             simple.scripts().into_iter().filter(|script| simple.words.contains(&script.word) && is_test(script));
-        let named = simple.words.iter().skip(1).filter(|word| !word.starts_with('-') && is_check_path(word));
+        // A path is a test if a test runner gets it; other programs read or write it.
+        let is_runner = TestRunnerConfig::of_command(&simple).into_iter().next().is_some();
+        let named =
+            simple.words.iter().skip(1).filter(|word| is_runner && !word.starts_with('-') && is_check_path(word));
         let words = scripts.map(|script| script.word).chain(named.cloned());
         for word in words.filter(|word| word.contains(['/', '.'])) {
             let word = word.split("::").next().unwrap_or(&word);

@@ -261,6 +261,8 @@ impl RunState {
         }
         self.reclaim = reclaim.iter().cloned().collect();
         self.verified = verified.iter().cloned().collect();
+        // What broke was verified in another state of the files.
+        self.broken.clear();
         self.gate = None;
         self.commits = self.imports.get(head).copied().unwrap_or(0);
         if head != start {
@@ -305,12 +307,7 @@ impl RunState {
                     // What passes only in the work sandbox was never proved.
                     for target in &checked.proves {
                         match target.checkbox() {
-                            Some(id) => {
-                                let n = self.last.as_ref().map_or(0, |last| last.n);
-                                if self.verified.remove(id) {
-                                    self.broken.insert(id.to_owned(), n);
-                                }
-                            }
+                            Some(id) => _ = self.verified.remove(id),
                             None => self.gate = Some(false),
                         }
                     }

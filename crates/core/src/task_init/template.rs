@@ -54,7 +54,10 @@ pub fn render_task(template: TaskTemplate, task_id: &str, found: &TestDetection)
 
 /// Returns the first sentence of a template that a task still contains, which the user was meant to replace.
 pub(crate) fn placeholder_in(text: &str) -> Option<&'static str> {
-    PLACEHOLDERS.into_iter().find(|placeholder| text.contains(placeholder))
+    PLACEHOLDERS.into_iter().find(|placeholder| {
+        let is_title = placeholder.starts_with('#');
+        text.lines().any(|line| if is_title { line.trim() == *placeholder } else { line.contains(placeholder) })
+    })
 }
 
 /// Returns the limits every task must have, with comments that explain them.
@@ -81,9 +84,9 @@ const PROTECTED: &str = "\n\
 
 /// Sentences of the templates that say nothing about a task.
 const PLACEHOLDERS: [&str; 7] = [
-    "# Say what shall be true\n",
-    "# Add the thing\n",
-    "# Fix the bug\n",
+    "# Say what shall be true",
+    "# Add the thing",
+    "# Fix the bug",
     "Two to four sentences: what it is, where it belongs, what it must not touch.",
     "Say one thing that can be observed from outside",
     "Say what happens with bad input",

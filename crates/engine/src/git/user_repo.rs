@@ -183,7 +183,14 @@ impl UserRepo {
             }
         }
         let sha = self.odb.resolve_commit("HEAD").await?.ok_or_else(|| Error::NoCommit { name: "HEAD".to_owned() })?;
-        Ok(BaseCommit { branch: self.current_branch().await?, sha, from: BaseSource::Current })
+        let mut branch = self.current_branch().await?;
+        if let (None, Some(remote)) = (&branch, &remote) {
+            // No branch is checked out, as in many CI systems: the pull request is for the remote's default branch.
+            let target = self.symbolic_ref_target(&format!("refs/remotes/{remote}/HEAD")).await?;
+            branch =
+                target.and_then(|target| target.strip_prefix(&format!("refs/remotes/{remote}/")).map(str::to_owned));
+        }
+        Ok(BaseCommit { branch, sha, from: BaseSource::Current })
     }
 
     /// Compares the base with the branch of the same name at the remote, as last fetched; `None` if there is no remote

@@ -41,6 +41,8 @@ impl CloseStep<'_> {
         let judged = match closing.judged.clone() {
             Some(judged) => judged,
             None => {
+                // What the model's commands left running could change files while they are compared.
+                self.work.sandbox()?.stop().await?;
                 ProtectionCheck { run: self.run, work: self.work }
                     .restore_protected(n, &open.tree, &mut closing)
                     .await?
@@ -70,7 +72,9 @@ impl CloseStep<'_> {
         BranchUpdate { run: self.run, work: self.work }.import_commits(n, &survey_after).await?;
         let acted = read_action_log(&self.run.folder, n)?;
         let sample = sample(n, survey, &acted, &open, &outputs, newly_verified);
-        let broken: Vec<String> = before.difference(&verified).cloned().collect();
+        // A box that is only proved again, in a new sandbox, was not broken by this iteration.
+        let reclaimed = self.run.state().reclaim.clone();
+        let broken: Vec<String> = before.difference(&verified).filter(|id| !reclaimed.contains(*id)).cloned().collect();
         let outcome = outcome(&open, &sample, &closing, changed, &broken);
         let said = reply.as_ref().map(|reply| self.run.redactor.mask(&text::strip_control(&reply.summary)));
         let summary = self.run.redactor.mask(&summary(said.as_deref(), &open));
@@ -171,7 +175,9 @@ impl CloseStep<'_> {
             let kept = match known {
                 Some(kept) => kept,
                 None => loop {
-                    // First remove what the previous check left behind, or an unfinished check of a process that died.
+                    // First end what earlier commands left running, and remove what the previous check left behind, or
+                    // an unfinished check of a process that died.
+                    sandbox.stop().await?;
                     let look = self.work.tree_status(self.run.state()).await?;
                     let hit = ProtectionCheck { run: self.run, work: self.work }.changed_protected_paths(&look).await?;
                     if CloneRevision::of(&look) != place || !hit.is_empty() {

@@ -121,9 +121,9 @@ impl ProtectionCheck<'_> {
         let task_path = &self.run.state().started.task_path;
         let mut hit: BTreeSet<String> =
             look.files.keys().filter(|path| *path != task_path && protected.globs.is_match(path)).cloned().collect();
-        for file in &protected.files {
+        for file in protected.files.iter().filter(|file| file.sha256.is_some()) {
             let found = sandbox.read(Path::new(&file.path), PROTECTED_CAP).await.ok();
-            if found.as_deref().map(sha256).as_ref() != Some(&file.sha256) {
+            if found.as_deref().map(sha256) != file.sha256 {
                 hit.insert(file.path.clone());
             }
         }

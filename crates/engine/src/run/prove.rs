@@ -152,14 +152,15 @@ pub(super) fn sign_receipt(run: &RunContext) -> Result<Receipt, Error> {
         return Ok(receipt);
     }
     let key = SigningKey::load_or_create(&run.host.home.key_path())?;
-    let body = receipt_body(run.state());
+    let separation = run.host.backend(&run.state().started.backend)?.capabilities().separation;
+    let body = receipt_body(run.state(), separation);
     let receipt = key.sign(body);
     let text = serde_json::to_string_pretty(&receipt).unwrap_or_default();
     write_atomic(&path, text.as_bytes())?;
     Ok(receipt)
 }
 
-fn receipt_body(state: &RunState) -> ReceiptBody {
+fn receipt_body(state: &RunState, separation: bool) -> ReceiptBody {
     let started = &state.started;
     ReceiptBody {
         run: started.run.clone(),
@@ -179,6 +180,7 @@ fn receipt_body(state: &RunState) -> ReceiptBody {
         cost_micro_usd: Some(state.spent.cost),
         policy_sha256: ralph_core::policy::hash(&started.policy),
         timeout_s: started.check_timeout_s,
+        separated: (!separation).then_some(false),
         checks: proof_checks(state),
     }
 }

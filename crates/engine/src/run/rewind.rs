@@ -38,7 +38,10 @@ pub async fn rewind(
     };
     let started = state.started.clone();
     // What was verified there; boxes that were verified later are not.
-    let reclaim = state_after(&runner.run.folder, n)?.map_or_else(Vec::new, |then| then.boxes_to_reprove());
+    let reclaim = match state_after(&runner.run.folder, n)? {
+        Some(then) => then.boxes_to_reprove().into_iter().filter(|id| has_same_proofs(&then, &state, id)).collect(),
+        None => Vec::new(),
+    };
     let active = state.status.clone();
     runner.run.log(EventLogLevel::Info, format!("a person went back to iteration {n}, commit {sha}"))?;
     let sha = CommitSha::from(&sha);
@@ -56,14 +59,22 @@ pub async fn rewind(
     Ok(sha.into())
 }
 
-/// Returns the state of the run when an iteration ended: the last time, if the run was rewound before.
+/// Returns the state of the run when an iteration ended, or the last one before it that did.
 fn state_after(folder: &RunFolder, n: u32) -> Result<Option<RunState>, Error> {
     let mut lines = read_events(&folder.events_path(), &folder.id())?;
-    let ended = |line: &EventLine| matches!(line.event, Event::IterationFinished { n: ended, .. } if ended == n);
+    let ended = |line: &EventLine| matches!(line.event, Event::IterationFinished { n: ended, .. } if ended <= n);
     let Some(last) = lines.iter().rposition(ended) else { return Ok(None) };
     lines.truncate(last + 1);
     let run = folder.id();
     RunState::from_events(lines).map(Some).map_err(|source| Error::BadHistory { run, source })
+}
+
+/// Returns whether a box is proved by the same commands in both states: the task may have been edited in between.
+fn has_same_proofs(then: &RunState, now: &RunState, id: &str) -> bool {
+    let proofs = |state: &RunState| {
+        state.started.boxes.iter().find(|pinned| pinned.id == id).map(|pinned| pinned.proofs.clone())
+    };
+    proofs(then).is_some() && proofs(then) == proofs(now)
 }
 
 /// Returns the sandbox of a run, if the run can be rewound.

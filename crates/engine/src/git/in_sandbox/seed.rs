@@ -33,7 +33,7 @@ pub enum StateFiles {
 }
 
 // Every step may be repeated: an interrupted seed is simply run again. Files are checked out byte for byte: an attribute
-// of the commit could otherwise turn a test into another text.
+// of the commit could otherwise turn a test into another text. Caches that Python writes beside every test are no work.
 const SEED: &str = r#"set -e
 git init -q -b "$1" .
 if [ "$5" = shallow ]; then cat > .git/shallow; fi
@@ -44,7 +44,8 @@ echo '* -text !eol -ident !filter !working-tree-encoding' > .git/info/attributes
 git reset -q --hard
 git config user.name "$3"
 git config user.email "$4"
-if [ "$6" = out ]; then echo /.ralph/ > .git/info/exclude; else : > .git/info/exclude; fi
+printf '%s\n' __pycache__/ .pytest_cache/ > .git/info/exclude
+if [ "$6" = out ]; then echo /.ralph/ >> .git/info/exclude; fi
 rm -f -- "$2"
 git rev-parse HEAD"#;
 
