@@ -29,7 +29,7 @@ async fn fixture_started_at(hours: i64, server: &FakeModelServer) -> RunFixture 
 async fn setting_the_clock_back_adds_no_time() {
     let slow = ModelBehaviour::PacedChunks { content: final_answer(), pieces: 10, pause: Duration::from_millis(200) };
     let server = FakeModelServer::with_behaviours([slow]).await.unwrap();
-    let fixture = fixture_started_at(24, &server).await;
+    let fixture = Box::pin(fixture_started_at(24, &server)).await;
     let mut runner = fixture.resume(&fixture.case.folder().unwrap(), RecreateSandbox::No).await;
     let state = runner.drive().await.unwrap();
     assert!(
@@ -43,7 +43,7 @@ async fn setting_the_clock_back_adds_no_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn time_between_two_processes_does_not_count() {
     let server = FakeModelServer::with_behaviours([ModelBehaviour::ok(final_answer())]).await.unwrap();
-    let fixture = fixture_started_at(-24, &server).await;
+    let fixture = Box::pin(fixture_started_at(-24, &server)).await;
     let raise = Control::RaiseBudget { iterations: 1, minutes: 0, cost_usd: 0.0, tokens: 0 };
     send(&fixture.host, &fixture.case.folder().unwrap(), &raise, "a test").await.unwrap();
     assert!(fixture.case.state().unwrap().spent.wall_ms < 600_000, "{}", fixture.case.event_text());
