@@ -160,8 +160,8 @@ fn at_each(scenario: CrashScenario, want: &RunResult, runs: Vec<Vec<KillPoint>>)
     for_each(runs, |kills| {
         let mut case = KillableRun::new(scenario, PushTarget::Here);
         for kill in &kills {
-            // Every process that resumes the run has added one event.
-            assert_eq!(case.run(kill.later(u64::from(case.kills))), RunnerEnding::Killed, "{kill:?} of {kills:?}");
+            let later = kill.later(case.resumes_after_start());
+            assert_eq!(case.run(later), RunnerEnding::Killed, "{kill:?} of {kills:?}");
         }
         case.go_on();
         check(&case, want, &format!("killed {kills:?}"));

@@ -319,6 +319,13 @@ impl KillableRun {
         self.folder().map_or_else(Vec::new, |folder| read_events(&folder.events_path(), &folder.id()).unwrap())
     }
 
+    /// Returns how many events say that the run was resumed once the next process has started: a run that was killed
+    /// before its first event is begun anew.
+    pub(crate) fn resumes_after_start(&self) -> u64 {
+        let resumed = self.lines().iter().filter(|line| matches!(line.event, Event::Resumed { .. })).count() as u64;
+        resumed + u64::from(self.folder().is_some())
+    }
+
     /// Returns the whole history, to inspect a failure.
     pub(crate) fn event_text(&self) -> String {
         self.lines().iter().map(|line| line.to_json().chars().take(400).collect::<String>() + "\n").collect()

@@ -29,7 +29,7 @@ async fn the_whole_cage_holds() {
 
 /// A mechanism whose absence no case detects might as well not exist.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_missing_wall_is_noticed() {
+async fn every_missing_mechanism_is_noticed() {
     for mechanism in IsolationMechanism::ALL {
         let name = serde_json::to_value(mechanism).expect("a name");
         let only = format!("mechanism:{}", name.as_str().expect("a name"));

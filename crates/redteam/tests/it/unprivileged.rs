@@ -20,6 +20,6 @@ fn the_whole_cage_holds() {
 }
 
 #[test]
-fn every_missing_wall_is_noticed() {
-    run_as_nobody("cage::every_missing_wall_is_noticed");
+fn every_missing_mechanism_is_noticed() {
+    run_as_nobody("cage::every_missing_mechanism_is_noticed");
 }

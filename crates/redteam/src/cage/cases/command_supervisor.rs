@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ralph_sandbox::ExecStatus;
-use ralph_sandbox::embedded::IsolationMechanism::{Descriptors, Dumpable};
+use ralph_sandbox::embedded::IsolationMechanism::{Descriptors, Dumpable, Landlock};
 
 use super::super::arena::{LONG, SandboxArena};
 use super::super::case::PayloadControl::Without;
@@ -31,7 +31,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
         "the command supervisor's memory file",
         "call openat -100 s:/proc/$PPID/mem 2",
         "EACCES",
-        Without(&[Dumpable]),
+        Without(&[Dumpable, Landlock]),
     ),
     SandboxAttack::call(
         "PR-30.fd",

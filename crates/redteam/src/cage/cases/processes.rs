@@ -5,7 +5,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ralph_sandbox::ExecStatus;
-use ralph_sandbox::embedded::IsolationMechanism::{self, Capabilities, Descriptors, Dumpable, Environment, Seccomp};
+use ralph_sandbox::embedded::IsolationMechanism::{
+    self, Capabilities, Descriptors, Dumpable, Environment, Landlock, Seccomp,
+};
 
 use super::super::arena::{LONG, SandboxArena, random_token, spawn_victim};
 use super::super::case::PayloadControl::{Host, IfSupported, Without};
@@ -54,7 +56,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
         "the memory file of process 1",
         "call openat -100 s:/proc/1/mem 2",
         "EACCES",
-        Without(&[Dumpable]),
+        Without(&[Dumpable, Landlock]),
     ),
     SandboxAttack::call(
         "PR-05.maps",
@@ -134,7 +136,7 @@ pub(super) const CASES: &[SandboxAttack] = &[
         "making process 1 the first victim of the OOM killer",
         "call openat -100 s:/proc/1/oom_score_adj 1",
         "EACCES",
-        Without(&[Dumpable]),
+        Without(&[Dumpable, Landlock]),
     ),
     SandboxAttack::custom(
         "PR-09.terminal",
