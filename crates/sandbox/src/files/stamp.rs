@@ -14,13 +14,14 @@ pub fn stamps(root: &RootDir, paths: &[PathBuf]) -> Vec<Option<FileStamp>> {
     paths.iter().map(|path| stamp(root, path)).collect()
 }
 
+#[expect(clippy::useless_conversion, reason = "the type of `st_mode` differs between operating systems")]
 fn stamp(root: &RootDir, path: &Path) -> Option<FileStamp> {
     let (parents, name) = split_file_path(path).ok()?;
     let here = root.walk(path, &parents, MissingDirPolicy::Fail, "read").ok()?;
     let stat = statat(&here, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     (file_type(&stat) == FileType::RegularFile).then(|| FileStamp {
         inode: stat.st_ino,
-        mode: stat.st_mode,
+        mode: stat.st_mode.into(),
         size: u64::try_from(stat.st_size).unwrap_or(0),
         modified: (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(0)),
         changed: (stat.st_ctime, i64::try_from(stat.st_ctime_nsec).unwrap_or(0)),
