@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ralph_core::span::Span;
+use ralph_core::source_span::Span;
 use ralph_core::task::{self, TaskError};
 
 /// Checks that ticking boxes keeps a task intact: nothing but the ticks changes, whichever boxes are ticked.

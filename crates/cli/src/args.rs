@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use ralph_core::env::Env;
+use ralph_core::env_vars::Env;
 use ralph_core::policy::PolicyMode;
 
 pub(crate) use self::import::ImportArgs;

@@ -11,7 +11,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::environment::ProcessEnvironment;
-use crate::ui::Ui;
+use crate::terminal_output::Ui;
 
 /// Logs what a filter selects. The secrets are collected before the first line, since collecting them logs too.
 pub(crate) fn to_stderr(filter: &str, environment: &ProcessEnvironment, ui: &mut Ui) {

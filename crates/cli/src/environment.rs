@@ -1,6 +1,6 @@
 //! Reads the process environment and the `.env` file; nothing else does.
 
-use ralph_core::env::{self, Env};
+use ralph_core::env_vars::{self, Env};
 
 /// The environment that the process was started with.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub(crate) fn read() -> ProcessEnvironment {
     let mut env = Env::new(process);
     let mut found = ProcessEnvironment { env: Env::default(), remarks: Vec::new() };
     if let Ok(text) = std::fs::read_to_string(".env") {
-        match env::parse_dotenv(&text) {
+        match env_vars::parse_dotenv(&text) {
             Ok(lines) => {
                 env = env.with_dotenv(lines);
             }

@@ -6,7 +6,7 @@ use ralph_core::exit_code::RalphExitCode;
 use ralph_engine::setup::SetupError;
 use serde_json::json;
 
-use crate::ui::{BOLD, RED, Ui, paint};
+use crate::terminal_output::{BOLD, RED, Ui, paint};
 
 /// An error of a command, with its exit code and its next step.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 use crate::error::CliError;
 use crate::render::{events, sparkline};
-use crate::ui::Ui;
+use crate::terminal_output::Ui;
 
 /// Wakes the reader when there is a new event.
 #[derive(Debug, Clone, Default)]
@@ -207,7 +207,7 @@ pub(crate) fn status_line(state: &RunState, what: &str, since: Duration) -> Stri
         format_duration(state.budget.wall_ms),
         scores.last().copied().unwrap_or(0.0),
         sparkline(&scores),
-        crate::ui::one_line(what, 60),
+        crate::terminal_output::one_line(what, 60),
         since.as_secs(),
     )
 }

@@ -9,8 +9,8 @@ mod environment;
 mod error;
 mod foreground;
 mod render;
-mod setup;
-mod ui;
+mod run_setup;
+mod terminal_output;
 mod watch;
 
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ use ralph_core::exit_code::RalphExitCode;
 use crate::args::{Cli, ColorMode};
 use crate::environment::ProcessEnvironment;
 use crate::error::CliError;
-use crate::ui::Ui;
+use crate::terminal_output::Ui;
 
 fn main() -> ExitCode {
     // First, before any thread starts: this may be the process that builds a cage.

@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::ActionKind;
 use crate::budget::{Budget, BudgetKind};
-use crate::check_target::CheckTarget;
 use crate::commit_sha::{CommitSha, empty_if_none};
 use crate::config::ToolchainSelection;
-use crate::control::Control;
+use crate::control_request::Control;
+use crate::gate_or_checkbox::CheckTarget;
 use crate::gutter::{IterationSample, LadderRung, LoopScore, MitigationCause};
+use crate::identifiers::TaskBranch;
 use crate::money::MicroUsd;
-use crate::names::TaskBranch;
 use crate::policy::Policy;
 use crate::price::{Price, TokenUsage};
 use crate::proof_files::PinnedSection;

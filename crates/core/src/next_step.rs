@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use crate::budget::BudgetKind;
-use crate::check_target::CheckTarget;
 use crate::diagnosis::DiagnosisStep;
 use crate::event::{PinnedBox, RunStart, RunStopReason, RunTestSchedule, RunVerdict};
+use crate::gate_or_checkbox::CheckTarget;
 use crate::gutter::{self, LadderRung};
 use crate::pull_request::PublishReason;
 use crate::run::{FinalAction, OpenIteration, RunCheckResult, RunState, RunStatus};

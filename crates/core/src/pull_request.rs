@@ -8,11 +8,11 @@ use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
 
-use crate::check_target::CheckTarget;
 use crate::commit_sha::CommitSha;
 use crate::event::ReviewFinding;
+use crate::gate_or_checkbox::CheckTarget;
+use crate::identifiers::TaskBranch;
 use crate::money::MicroUsd;
-use crate::names::TaskBranch;
 use crate::receipt::ReceiptCheck;
 
 /// A pull request as it is passed to the host of the repository.

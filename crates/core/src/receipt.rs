@@ -4,9 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::check_target::CheckTarget;
+use crate::gate_or_checkbox::CheckTarget;
+use crate::identifiers::TaskBranch;
 use crate::money::MicroUsd;
-use crate::names::TaskBranch;
 
 /// The version of the receipt's format. Receipts of format 1 have one `model` and a `cost`; they are accepted too.
 pub const FORMAT: u32 = 2;

@@ -2,8 +2,8 @@
 //!
 //! The next step is decided in [`crate::decide`].
 
-pub(crate) mod baseline_recheck;
-mod fold;
+mod apply_events;
+pub(crate) mod baseline_on_resume;
 mod listing;
 mod model_usage;
 
@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use crate::action::ActionKind;
 use crate::audit::AuditHead;
 use crate::budget::{Budget, BudgetKind, BudgetUsage};
-use crate::check_target::CheckTarget;
 use crate::commit_sha::CommitSha;
 use crate::diagnosis::DiagnosisProgress;
 use crate::event::{BaselineProof, IterationOutcome, PreActionState, ReviewFinding, RunStart, RunStopReason};
 use crate::exit_code::RalphExitCode;
+use crate::gate_or_checkbox::CheckTarget;
 use crate::gutter::{IterationSample, LadderPosition, LoopScore};
 use crate::money::MicroUsd;
 use crate::policy::Policy;

@@ -3,8 +3,8 @@
 //! What a line means and whether a file is unchanged is checked in `ralph_core::audit`.
 
 mod call_log;
-mod convert;
 mod engine_calls;
+mod event_to_record;
 mod read;
 mod refusal_events;
 mod refusals;

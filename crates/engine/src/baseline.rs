@@ -12,8 +12,8 @@ use ralph_core::text;
 use crate::check_command;
 use crate::error::Error;
 use crate::git::BareRepo;
-use crate::held_files::HeldFiles;
-use crate::host::HostContext;
+use crate::host_context::HostContext;
+use crate::proof_file_restore::HeldFiles;
 use crate::run::{SandboxRole, fresh_sandbox};
 use crate::sandboxes;
 

@@ -10,7 +10,7 @@ use ralph_sandbox::{ExecRequest, ExecStatus, HeadTailBuffer, OutputSink, OutputS
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::held_files::HeldFiles;
+use crate::proof_file_restore::HeldFiles;
 
 /// How much of a command's output is kept; its hash covers all of it.
 const TEXT_CAP: usize = 512 << 10;

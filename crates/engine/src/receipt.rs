@@ -7,7 +7,7 @@ use std::path::Path;
 
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use ralph_core::hash::{hex, unhex};
-use ralph_core::names::RunId;
+use ralph_core::identifiers::RunId;
 use ralph_core::receipt::{FORMAT, Receipt, ReceiptBody, signed_bytes};
 
 use crate::error::{Error, file_error};
@@ -111,8 +111,8 @@ pub fn read(text: &str) -> Result<Receipt, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ralph_core::identifiers::TaskBranch;
     use ralph_core::money::MicroUsd;
-    use ralph_core::names::TaskBranch;
     use ralph_core::receipt::ReceiptModel;
 
     fn body() -> ReceiptBody {

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ralph_core::check_target::CheckTarget;
 use ralph_core::event::CommitIdentity;
+use ralph_core::gate_or_checkbox::CheckTarget;
 use ralph_core::receipt::{Receipt, ReceiptCheck, RerunResult, compare_check, proof_flaw};
 use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxSpec};
 use serde::Serialize;
@@ -15,8 +15,8 @@ use crate::check_command;
 use crate::error::{Error, file_error};
 use crate::git::in_sandbox::StateFiles;
 use crate::git::{self, BareRepo, Sha, UserRepo};
-use crate::held_files::HeldFiles;
-use crate::host::HostContext;
+use crate::host_context::HostContext;
+use crate::proof_file_restore::HeldFiles;
 use crate::receipt::{self, SigningKey};
 use crate::sandboxes::{self, SandboxRequest};
 

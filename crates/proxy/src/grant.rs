@@ -8,7 +8,7 @@ use crate::credential::ProxyCredential;
 use crate::inspect::MitmCa;
 use crate::ledger::{Ledger, LedgerCaps};
 use crate::model_gateway::ModelRoute;
-use crate::outflow::OutflowMeter;
+use crate::sent_bytes_alarm::OutflowMeter;
 
 /// What one sandbox may reach, and which credentials and routes it may use.
 #[derive(Debug, Clone)]

@@ -6,6 +6,7 @@
 //! ([`model_gateway`]).
 
 pub mod credential;
+pub mod egress_events;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod grant;
@@ -15,12 +16,11 @@ pub mod limits;
 pub mod listen;
 pub mod meter;
 pub mod model_gateway;
-pub mod observer;
-pub mod outflow;
 pub mod policy;
+pub mod sent_bytes_alarm;
 pub mod upstream_network;
 
-mod context;
+mod connection_context;
 mod dial;
 mod dns;
 mod parse;

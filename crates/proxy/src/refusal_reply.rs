@@ -13,7 +13,7 @@ use ralph_core::egress::EgressTarget;
 use ralph_core::policy::shell_argument;
 use ralph_core::text;
 
-use crate::observer::{DecisionReason, RequestSummary};
+use crate::egress_events::{DecisionReason, RequestSummary};
 use crate::parse::request_head::HeadError;
 
 /// The header that carries the reason of a refusal.

@@ -9,8 +9,8 @@ use ralph_engine::setup::{RunOverrides, resolve_run};
 use crate::args::AdoptArgs;
 use crate::error::{CliError, CliResult};
 use crate::foreground::DisplayNotifier;
-use crate::setup::CliSetup;
-use crate::ui::Ui;
+use crate::run_setup::CliSetup;
+use crate::terminal_output::Ui;
 
 pub(crate) async fn adopt(setup: &CliSetup, args: &AdoptArgs, ui: &mut Ui) -> CliResult {
     let backend = setup.host.backend_of(&args.sandbox, args.backend.as_deref()).await?.capabilities().name;

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::args::agent::{AgentCommand, AgentInstallArgs};
 use crate::error::{CliError, CliResult};
 use crate::render::align_columns;
-use crate::setup::CliSetup;
-use crate::ui::Ui;
+use crate::run_setup::CliSetup;
+use crate::terminal_output::Ui;
 
 /// The format version of the `--json` output.
 const FORMAT: u32 = 1;

@@ -10,8 +10,8 @@ use serde_json::json;
 
 use crate::args::AuditCommand;
 use crate::error::{CliError, CliResult};
-use crate::setup::CliSetup;
-use crate::ui::Ui;
+use crate::run_setup::CliSetup;
+use crate::terminal_output::Ui;
 
 /// How many times a line that is still being written is read again.
 const VERIFY_ATTEMPTS: u32 = 20;

@@ -7,7 +7,7 @@ use ralph_core::exit_code::RalphExitCode;
 use crate::arg_errors::unknown_command;
 use crate::args::Cli;
 use crate::error::{CliError, CliResult};
-use crate::ui::Ui;
+use crate::terminal_output::Ui;
 
 pub(crate) fn completions(shell: Shell, ui: &mut Ui) -> RalphExitCode {
     let mut out = Vec::new();

@@ -10,8 +10,8 @@ use serde_json::json;
 use crate::args::ConfigCommand;
 use crate::error::CliResult;
 use crate::render::align_columns;
-use crate::setup::CliSetup;
-use crate::ui::Ui;
+use crate::run_setup::CliSetup;
+use crate::terminal_output::Ui;
 
 pub(crate) async fn config(setup: &CliSetup, args: &ConfigCommand, ui: &mut Ui) -> CliResult {
     // Outside a repository there is no project layer; the rest is still worth showing.

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use ralph_core::event::{PinnedProfile, RunProfiles};
 use ralph_core::exit_code::RalphExitCode;
 use ralph_core::price::Price;
@@ -17,8 +17,8 @@ use super::run::{exit_code, warn_if_not_isolated};
 use crate::args::DemoArgs;
 use crate::error::{CliError, CliResult};
 use crate::foreground::{self, DisplayNotifier};
-use crate::setup::CliSetup;
-use crate::ui::{BOLD, Ui, paint};
+use crate::run_setup::CliSetup;
+use crate::terminal_output::{BOLD, Ui, paint};
 
 /// The files of the small repository.
 const FILES: [(&str, &str); 7] = [
@@ -57,8 +57,10 @@ pub(crate) async fn demo(setup: &CliSetup, args: DemoArgs, ui: &mut Ui) -> CliRe
     );
     print_text(ui, "end proves everything again in a fresh sandbox.\n");
     let read = setup.load_task(Some(&repo.join(TASK_FILE))).await?;
-    let flags =
-        RunOverrides { backend: Some(ralph_engine::host::DEFAULT_BACKEND.to_owned()), ..RunOverrides::default() };
+    let flags = RunOverrides {
+        backend: Some(ralph_engine::host_context::DEFAULT_BACKEND.to_owned()),
+        ..RunOverrides::default()
+    };
     let mut spec = resolve_run(&setup.host, &read, &flags)?;
     let played = |name: &str| scripted_profile(&dir, name);
     spec.profiles = RunProfiles {

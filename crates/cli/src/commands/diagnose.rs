@@ -1,6 +1,6 @@
 //! `ralph diagnose` and `ralph apply`: requests a diagnosis of a run, and lists or applies its proposals.
 
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use ralph_core::diagnosis::ProposalList;
 use ralph_core::event::Event;
 use ralph_core::exit_code::RalphExitCode;
@@ -12,8 +12,8 @@ use serde_json::json;
 use super::send_control::send_with_notice;
 use crate::args::stuck_run::ApplyArgs;
 use crate::error::{CliError, CliResult};
-use crate::setup::CliSetup;
-use crate::ui::{DIM, GREEN, Ui, one_line, paint};
+use crate::run_setup::CliSetup;
+use crate::terminal_output::{DIM, GREEN, Ui, one_line, paint};
 
 pub(crate) async fn diagnose(setup: &CliSetup, run: &str, ui: &mut Ui) -> CliResult {
     let folder = setup.find_run_to_change(run)?;

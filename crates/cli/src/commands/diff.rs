@@ -6,8 +6,8 @@ use ralph_engine::git;
 
 use crate::args::DiffArgs;
 use crate::error::{CliError, CliResult};
-use crate::setup::CliSetup;
-use crate::ui::Ui;
+use crate::run_setup::CliSetup;
+use crate::terminal_output::Ui;
 
 pub(crate) async fn diff(setup: &CliSetup, args: &DiffArgs, ui: &mut Ui) -> CliResult {
     let folder = setup.find_run(&args.run)?;

@@ -8,8 +8,8 @@ use ralph_sandbox::{BackendCheck, BackendCheckStatus};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::setup::CliSetup;
-use crate::ui::{GREEN, RED, Ui, YELLOW, paint};
+use crate::run_setup::CliSetup;
+use crate::terminal_output::{GREEN, RED, Ui, YELLOW, paint};
 
 #[derive(Debug, Serialize)]
 struct DoctorFinding {

@@ -1,11 +1,11 @@
 //! `ralph edit-task`: replaces the task text of a run.
 
-use ralph_core::control::{Control, TaskEdit};
+use ralph_core::control_request::{Control, TaskEdit};
 
 use crate::args::stuck_run::EditTaskArgs;
 use crate::error::{CliError, CliResult};
-use crate::setup::CliSetup;
-use crate::ui::Ui;
+use crate::run_setup::CliSetup;
+use crate::terminal_output::Ui;
 
 pub(crate) async fn edit_task(setup: &CliSetup, args: EditTaskArgs, ui: &mut Ui) -> CliResult {
     let text = std::fs::read_to_string(&args.file).map_err(|error| {

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::args::stuck_run::{GutterCommand, GutterExplainArgs};
 use crate::error::{CliError, CliResult};
-use crate::setup::CliSetup;
-use crate::ui::{BOLD, DIM, GREEN, RED, Ui, one_line, paint};
+use crate::run_setup::CliSetup;
+use crate::terminal_output::{BOLD, DIM, GREEN, RED, Ui, one_line, paint};
 
 pub(crate) fn gutter(setup: &CliSetup, args: &GutterCommand, ui: &mut Ui) -> CliResult {
     match args {

@@ -1,7 +1,7 @@
 //! `ralph help`: prints the help topics that are generated from tables in the code.
 
 use clap::CommandFactory as _;
-use ralph_core::env;
+use ralph_core::env_vars;
 use ralph_core::exit_code::RalphExitCode;
 use ralph_core::task::TASK_KEYS;
 use ralph_core::text::did_you_mean;
@@ -10,7 +10,7 @@ use crate::arg_errors::unknown_command;
 use crate::args::Cli;
 use crate::error::{CliError, CliResult};
 use crate::render::align_columns;
-use crate::ui::Ui;
+use crate::terminal_output::Ui;
 
 const TOPICS: [&str; 3] = ["exit-codes", "environment", "task-file"];
 
@@ -24,7 +24,9 @@ pub(crate) fn help(topic: Option<&str>, ui: &mut Ui) -> CliResult {
         Some("exit-codes") => {
             RalphExitCode::ALL.iter().map(|exit| vec![exit.code().to_string(), exit.meaning().to_owned()]).collect()
         }
-        Some("environment") => env::ALL.iter().map(|var| vec![var.name.to_owned(), var.meaning.to_owned()]).collect(),
+        Some("environment") => {
+            env_vars::ALL.iter().map(|var| vec![var.name.to_owned(), var.meaning.to_owned()]).collect()
+        }
         Some("task-file") => {
             for line in TASK_FILE_HELP.lines() {
                 ui.print_data(line);

@@ -11,8 +11,8 @@ use ralph_engine::store::write_atomic;
 use super::init::detect_project;
 use crate::args::ImportArgs;
 use crate::error::{CliError, CliResult};
-use crate::setup::{CliSetup, error_with_hint};
-use crate::ui::{Ui, one_line};
+use crate::run_setup::{CliSetup, error_with_hint};
+use crate::terminal_output::{Ui, one_line};
 
 pub(crate) async fn import(setup: &CliSetup, args: &ImportArgs, ui: &mut Ui) -> CliResult {
     let repo = setup.repo().await?;

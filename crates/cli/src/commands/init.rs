@@ -13,8 +13,8 @@ use ralph_engine::store::write_atomic;
 
 use crate::args::{InitArgs, TemplateArg};
 use crate::error::{CliError, CliResult};
-use crate::setup::CliSetup;
-use crate::ui::{Ui, one_line};
+use crate::run_setup::CliSetup;
+use crate::terminal_output::{Ui, one_line};
 
 /// How many folders deep the repository is searched.
 const MAX_DEPTH: usize = 4;

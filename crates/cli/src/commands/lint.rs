@@ -10,8 +10,8 @@ use super::run::warn_if_not_isolated;
 use crate::args::LintArgs;
 use crate::error::CliResult;
 use crate::render::findings;
-use crate::setup::CliSetup;
-use crate::ui::{GREEN, Ui, paint};
+use crate::run_setup::CliSetup;
+use crate::terminal_output::{GREEN, Ui, paint};
 
 pub(crate) async fn lint(setup: &CliSetup, args: &LintArgs, ui: &mut Ui) -> CliResult {
     let flags = RunOverrides { backend: args.backend.clone(), ..RunOverrides::default() };

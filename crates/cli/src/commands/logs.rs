@@ -10,8 +10,8 @@ use ralph_web::view::RunView;
 use crate::args::LogsArgs;
 use crate::error::{CliError, CliResult};
 use crate::render::events;
-use crate::setup::CliSetup;
-use crate::ui::Ui;
+use crate::run_setup::CliSetup;
+use crate::terminal_output::Ui;
 
 /// How often a followed run is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);

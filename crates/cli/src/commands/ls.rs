@@ -7,8 +7,8 @@ use serde_json::json;
 use crate::error::CliResult;
 use crate::foreground::format_duration;
 use crate::render::align_columns;
-use crate::setup::CliSetup;
-use crate::ui::{BOLD, DIM, GREEN, RED, Ui, YELLOW, one_line, paint};
+use crate::run_setup::CliSetup;
+use crate::terminal_output::{BOLD, DIM, GREEN, RED, Ui, YELLOW, one_line, paint};
 
 pub(crate) fn ls(setup: &CliSetup, ui: &mut Ui) -> CliResult {
     let mut rows: Vec<RunSummary> = Vec::new();

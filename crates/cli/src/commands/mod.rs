@@ -36,13 +36,13 @@ mod trust;
 mod verify;
 mod watch;
 
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 
 use crate::args::{Cli, CliCommand};
 use crate::environment::ProcessEnvironment;
 use crate::error::CliResult;
-use crate::setup::CliSetup;
-use crate::ui::Ui;
+use crate::run_setup::CliSetup;
+use crate::terminal_output::Ui;
 
 /// Runs the command that the user typed.
 pub(crate) async fn dispatch(cli: Cli, environment: ProcessEnvironment, ui: &mut Ui) -> CliResult {

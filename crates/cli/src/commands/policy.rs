@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use crate::args::{PolicyCommand, PolicyTestArgs};
 use crate::error::{CliError, CliResult};
 use crate::render::align_columns;
-use crate::setup::CliSetup;
-use crate::ui::Ui;
+use crate::run_setup::CliSetup;
+use crate::terminal_output::Ui;
 
 pub(crate) async fn policy(setup: &CliSetup, args: &PolicyCommand, ui: &mut Ui) -> CliResult {
     match args {

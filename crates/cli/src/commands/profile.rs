@@ -16,8 +16,8 @@ use super::profile_test::test;
 use crate::args::profile::ProfileCommand;
 use crate::error::CliResult;
 use crate::render::align_columns;
-use crate::setup::CliSetup;
-use crate::ui::{Ui, YELLOW, paint};
+use crate::run_setup::CliSetup;
+use crate::terminal_output::{Ui, YELLOW, paint};
 
 /// The format version of the `--json` output.
 pub(super) const FORMAT: u32 = 1;

@@ -16,8 +16,8 @@ use super::profile::{FORMAT, price_cells, price_json, table_cell};
 use crate::args::profile::ProfilePricesArgs;
 use crate::error::{CliError, CliResult};
 use crate::render::align_columns;
-use crate::setup::{CliSetup, error_with_hint};
-use crate::ui::Ui;
+use crate::run_setup::{CliSetup, error_with_hint};
+use crate::terminal_output::Ui;
 
 /// The largest price file that is read; real ones are far smaller.
 const MAX_PRICE_FILE_BYTES: u64 = 64 << 20;

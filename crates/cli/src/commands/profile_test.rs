@@ -16,8 +16,8 @@ use super::profile::{FORMAT, table_cell};
 use crate::args::profile::ProfileTestArgs;
 use crate::error::CliResult;
 use crate::render::align_columns;
-use crate::setup::CliSetup;
-use crate::ui::{RED, Ui, YELLOW, paint};
+use crate::run_setup::CliSetup;
+use crate::terminal_output::{RED, Ui, YELLOW, paint};
 
 /// The prompt. A model that thinks first may use all of its few tokens for that, which counts as an answer too.
 const TEST_PROMPT: &str = "Answer with the word OK.";

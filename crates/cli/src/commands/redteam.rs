@@ -4,15 +4,15 @@
 use std::time::Instant;
 
 use ralph_core::exit_code::RalphExitCode;
-use ralph_engine::host::DEFAULT_BACKEND;
+use ralph_engine::host_context::DEFAULT_BACKEND;
 use ralph_redteam::{AttackReport, AttackRequest, AttackVerdict, run_suites, selects_any};
 use serde_json::json;
 
 use crate::args::RedteamArgs;
 use crate::commands::run::warn_if_not_isolated;
 use crate::error::{CliError, CliResult};
-use crate::setup::CliSetup;
-use crate::ui::{GREEN, RED, Ui, YELLOW, paint};
+use crate::run_setup::CliSetup;
+use crate::terminal_output::{GREEN, RED, Ui, YELLOW, paint};
 
 pub(crate) async fn redteam(setup: &CliSetup, args: &RedteamArgs, ui: &mut Ui) -> CliResult {
     let name = args.backend.as_deref().unwrap_or(DEFAULT_BACKEND);

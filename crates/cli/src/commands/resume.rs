@@ -1,6 +1,6 @@
 //! `ralph resume`: continues a run, in this process or in the process that already works on it.
 
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use ralph_core::exit_code::RalphExitCode;
 use ralph_core::run::RunStatus;
 use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, StopSignals, resume as take_up};
@@ -10,8 +10,8 @@ use super::send_control::send_with_notice;
 use crate::args::ResumeArgs;
 use crate::error::CliResult;
 use crate::foreground::DisplayNotifier;
-use crate::setup::CliSetup;
-use crate::ui::Ui;
+use crate::run_setup::CliSetup;
+use crate::terminal_output::Ui;
 
 pub(crate) async fn resume(setup: &CliSetup, args: ResumeArgs, ui: &mut Ui) -> CliResult {
     let folder = setup.find_run_to_change(&args.run)?;

@@ -6,8 +6,8 @@ use ralph_engine::run::rewind as back;
 use crate::args::RewindArgs;
 use crate::error::CliResult;
 use crate::foreground::DisplayNotifier;
-use crate::setup::CliSetup;
-use crate::ui::Ui;
+use crate::run_setup::CliSetup;
+use crate::terminal_output::Ui;
 
 pub(crate) async fn rewind(setup: &CliSetup, args: &RewindArgs, ui: &mut Ui) -> CliResult {
     let folder = setup.find_run_to_change(&args.run)?;

@@ -13,8 +13,8 @@ use crate::args::RunArgs;
 use crate::error::{CliError, CliResult};
 use crate::foreground::{self, DisplayNotifier};
 use crate::render::findings;
-use crate::setup::{CliSetup, current_dir, task_input};
-use crate::ui::{Ui, YELLOW, paint};
+use crate::run_setup::{CliSetup, current_dir, task_input};
+use crate::terminal_output::{Ui, YELLOW, paint};
 
 pub(crate) async fn run(setup: &CliSetup, args: RunArgs, ui: &mut Ui) -> CliResult {
     let request = RunRequest {

@@ -10,8 +10,8 @@ use serde_json::json;
 use crate::args::{BackendFlag, PruneArgs, SandboxCommand};
 use crate::error::{CliError, CliResult};
 use crate::render::align_columns;
-use crate::setup::CliSetup;
-use crate::ui::Ui;
+use crate::run_setup::CliSetup;
+use crate::terminal_output::Ui;
 
 pub(crate) async fn sandbox(setup: &CliSetup, args: SandboxCommand, ui: &mut Ui) -> CliResult {
     match args {

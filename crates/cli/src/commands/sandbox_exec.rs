@@ -12,7 +12,7 @@ use ralph_core::money::MicroUsd;
 use ralph_core::policy::{Policy, PolicyMode, shell_argument};
 use ralph_engine::Error;
 use ralph_engine::egress::{EgressLease, EgressReport, EgressRequest, SecretGrant};
-use ralph_engine::host::{DEFAULT_BACKEND, short_key_warning};
+use ralph_engine::host_context::{DEFAULT_BACKEND, short_key_warning};
 use ralph_engine::sandboxes::{self, SandboxRequest};
 use ralph_engine::setup::{RunOverrides, pin_named_profiles, resolve_config};
 use ralph_proxy::ledger::{Ledger, LedgerCaps};
@@ -21,8 +21,8 @@ use ralph_sandbox::{ExecRequest, ExecStatus, OutputSink, OutputStream, ResourceL
 use super::run::{lent_host_notice, warn_if_not_isolated};
 use crate::args::SandboxExecArgs;
 use crate::error::{CliError, CliResult};
-use crate::setup::{CliSetup, error_with_hint};
-use crate::ui::{Ui, YELLOW, paint};
+use crate::run_setup::{CliSetup, error_with_hint};
+use crate::terminal_output::{Ui, YELLOW, paint};
 
 pub(crate) async fn exec(setup: &CliSetup, args: SandboxExecArgs, ui: &mut Ui) -> CliResult {
     let backend = match &args.name {

@@ -14,8 +14,8 @@ use super::secret_set::set;
 use crate::args::secret::{GetTokenArgs, SecretCheckArgs, SecretCommand, SecretSetArgs, StoreTokenArgs};
 use crate::error::{CliError, CliResult};
 use crate::render::align_columns;
-use crate::setup::{CliSetup, error_with_hint};
-use crate::ui::{GREEN, RED, Ui, YELLOW, paint};
+use crate::run_setup::{CliSetup, error_with_hint};
+use crate::terminal_output::{GREEN, RED, Ui, YELLOW, paint};
 
 /// The format version of the `--json` output.
 const FORMAT: u32 = 1;
@@ -144,7 +144,7 @@ fn check(setup: &CliSetup, args: &SecretCheckArgs, ui: &mut Ui) -> CliResult {
         }
         None => {
             let all = listed.into_iter().map(|one| SecretCheckResult::new(store.find(&one.name), one.name, one.kind));
-            (all.collect(), ralph_core::env::ANTHROPIC_API_KEY, Vec::new())
+            (all.collect(), ralph_core::env_vars::ANTHROPIC_API_KEY, Vec::new())
         }
     };
     let bad = standing.is_empty() || standing.iter().any(|one| !one.is_usable(now));
@@ -202,7 +202,7 @@ fn check_agent(store: &SecretStore, agent: &AgentSecrets) -> Option<SecretCheckR
 
 /// Returns the commands that obtain and store a new credential.
 fn renewal_hint(name: &str, kind: Option<SecretKind>) -> String {
-    if kind == Some(SecretKind::Oauth) || name == ralph_core::env::CLAUDE_CODE_OAUTH_TOKEN {
+    if kind == Some(SecretKind::Oauth) || name == ralph_core::env_vars::CLAUDE_CODE_OAUTH_TOKEN {
         return format!("claude setup-token, then ralph secret set {name}");
     }
     format!("ralph secret set {name}")

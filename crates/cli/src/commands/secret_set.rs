@@ -14,8 +14,8 @@ use serde_json::json;
 use super::secret::{open_store, parse_name};
 use crate::args::secret::{SecretSetArgs, SecretSetOptions};
 use crate::error::{CliError, CliResult};
-use crate::setup::{CliSetup, error_with_hint};
-use crate::ui::{Ui, YELLOW, paint};
+use crate::run_setup::{CliSetup, error_with_hint};
+use crate::terminal_output::{Ui, YELLOW, paint};
 
 /// The lifetime of a subscription token, as stated by the program that issues it.
 const OAUTH_DAYS: i64 = 365;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ralph_core::exit_code::RalphExitCode;
 use ralph_core::policy::{Policy, PolicyMode};
 use ralph_engine::egress::EgressRequest;
-use ralph_engine::host::{DEFAULT_BACKEND, HostContext};
+use ralph_engine::host_context::{DEFAULT_BACKEND, HostContext};
 use ralph_engine::sandboxes::{self, SandboxRequest};
 use ralph_sandbox::conformance::{self, ConformanceOutcome as Case};
 use ralph_sandbox::{Backend, Error, ExecRequest, ExecStatus, Sandbox, SandboxSpec, capture};
@@ -18,8 +18,8 @@ use serde_json::json;
 use super::run::warn_if_not_isolated;
 use crate::args::SelftestArgs;
 use crate::error::CliResult;
-use crate::setup::CliSetup;
-use crate::ui::{GREEN, RED, Ui, YELLOW, paint};
+use crate::run_setup::CliSetup;
+use crate::terminal_output::{GREEN, RED, Ui, YELLOW, paint};
 
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 

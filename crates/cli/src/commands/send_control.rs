@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use ralph_core::exit_code::RalphExitCode;
 use ralph_engine::control::{ControlAck, send};
 use ralph_engine::store::RunFolder;
 
 use crate::error::{CliError, CliResult};
-use crate::setup::CliSetup;
-use crate::ui::Ui;
+use crate::run_setup::CliSetup;
+use crate::terminal_output::Ui;
 
 pub(crate) async fn steer(setup: &CliSetup, run: &str, control: Control, ui: &mut Ui) -> CliResult {
     if let Control::Note { text } | Control::Guardrail { text } = &control

@@ -6,8 +6,8 @@ use ralph_web::view::{RunDetail, detail};
 
 use crate::error::CliResult;
 use crate::render::{align_columns, sparkline};
-use crate::setup::CliSetup;
-use crate::ui::{BOLD, GREEN, RED, Ui, YELLOW, one_line, paint};
+use crate::run_setup::CliSetup;
+use crate::terminal_output::{BOLD, GREEN, RED, Ui, YELLOW, one_line, paint};
 
 pub(crate) fn show(setup: &CliSetup, run: &str, ui: &mut Ui) -> CliResult {
     let folder = setup.find_run(run)?;

@@ -8,8 +8,8 @@ use ralph_engine::setup::{PROJECT_MODEL_FILES, record_trust, trusted_files};
 
 use crate::args::TrustArgs;
 use crate::error::{CliError, CliResult};
-use crate::setup::CliSetup;
-use crate::ui::Ui;
+use crate::run_setup::CliSetup;
+use crate::terminal_output::Ui;
 
 pub(crate) async fn trust(setup: &CliSetup, args: &TrustArgs, ui: &mut Ui) -> CliResult {
     let repo = setup.repo().await?;
@@ -19,7 +19,7 @@ pub(crate) async fn trust(setup: &CliSetup, args: &TrustArgs, ui: &mut Ui) -> Cl
         let path = repo.top().join(name);
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let profiles = profile::parse(&text, name)
-            .map_err(|error| crate::setup::error_with_hint(RalphExitCode::Usage, &error, error.hint()))?;
+            .map_err(|error| crate::run_setup::error_with_hint(RalphExitCode::Usage, &error, error.hint()))?;
         let telling: Vec<_> = profiles.iter().filter(|(_, profile)| !profile.sensitive_fields().is_empty()).collect();
         let hash = sha256(text.as_bytes());
         if telling.is_empty() || known.sha256.contains(&hash) {

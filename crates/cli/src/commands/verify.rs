@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use ralph_core::check_target::CheckTarget;
 use ralph_core::exit_code::RalphExitCode;
+use ralph_core::gate_or_checkbox::CheckTarget;
 use ralph_core::receipt::{Receipt, RerunResult};
 use ralph_core::text::head;
-use ralph_engine::host::DEFAULT_BACKEND;
+use ralph_engine::host_context::DEFAULT_BACKEND;
 use ralph_engine::receipt::SigningKey;
 use ralph_engine::verify::{ReceiptSigner, find_receipt, verify as again};
 
@@ -14,8 +14,8 @@ use super::run::warn_if_not_isolated;
 use crate::args::VerifyArgs;
 use crate::error::{CliError, CliResult};
 use crate::render::align_columns;
-use crate::setup::CliSetup;
-use crate::ui::{GREEN, RED, Ui, YELLOW, one_line, paint};
+use crate::run_setup::CliSetup;
+use crate::terminal_output::{GREEN, RED, Ui, YELLOW, one_line, paint};
 
 pub(crate) async fn verify(setup: &CliSetup, args: &VerifyArgs, ui: &mut Ui) -> CliResult {
     let here = Path::new(".");

@@ -4,8 +4,8 @@ use anstream::ColorChoice;
 
 use crate::args::{ColorMode, WatchArgs};
 use crate::error::{CliError, CliResult};
-use crate::setup::CliSetup;
-use crate::ui::Ui;
+use crate::run_setup::CliSetup;
+use crate::terminal_output::Ui;
 use crate::watch;
 
 pub(crate) async fn watch(setup: &CliSetup, args: &WatchArgs, color: ColorMode, ui: &mut Ui) -> CliResult {

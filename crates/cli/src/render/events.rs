@@ -4,7 +4,7 @@ use ralph_core::event::EventLine;
 use ralph_core::run::RunState;
 use ralph_web::view::{EventSpan, EventTone, event_text};
 
-use crate::ui::{BOLD, DIM, GREEN, RED, YELLOW, paint};
+use crate::terminal_output::{BOLD, DIM, GREEN, RED, YELLOW, paint};
 
 /// Returns the line of an event, or `None` for events that only matter to programs.
 pub(crate) fn event_line(line: &EventLine, state: Option<&RunState>) -> Option<String> {

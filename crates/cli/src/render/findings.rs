@@ -6,7 +6,7 @@ use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use ralph_core::lint::{LintFinding, Severity};
 use ralph_core::text::strip_control;
 
-use crate::ui::{RED, Ui, YELLOW, paint};
+use crate::terminal_output::{RED, Ui, YELLOW, paint};
 
 /// Prints each finding with its location, one sentence and one fix.
 pub(crate) fn print_findings(findings: &[LintFinding], source: &str, path: &Path, ui: &mut Ui) {

@@ -4,10 +4,10 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use ralph_engine::Error;
 use ralph_engine::control;
-use ralph_engine::host::HostContext;
+use ralph_engine::host_context::HostContext;
 use ralph_engine::store::RunFolder;
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};

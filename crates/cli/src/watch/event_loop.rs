@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use ralph_core::exit_code::RalphExitCode;
-use ralph_engine::host::HostContext;
+use ralph_engine::host_context::HostContext;
 use ralph_engine::run::read_proposals;
 use ralph_engine::store::RunFolder;
 use ratatui::crossterm::event::{Event, KeyEventKind};
@@ -21,7 +21,7 @@ use super::event_tail::EventTail;
 use super::model::{WatchEffect, WatchExit, WatchMessage, WatchModel};
 use super::terminal::{KeyReader, TerminalScreen};
 use crate::error::{CliError, CliResult};
-use crate::ui::Ui;
+use crate::terminal_output::Ui;
 
 /// How often the file is polled while no key is pressed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,10 +1,10 @@
 //! Maps keys to what they do. All keys are in one table, from which the help and the footer are written.
 
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::model::{ChoiceItem, ChoiceKind, InputMode, Panel, WatchEffect, WatchExit, WatchModel};
-use super::text;
+use super::text_layout;
 
 /// The longest note that can be typed, in bytes.
 const MAX_NOTE_BYTES: usize = 2000;
@@ -115,7 +115,7 @@ fn handle_text_key(
 pub(super) fn handle_paste(model: &mut WatchModel, pasted: &str) {
     if let InputMode::EnterText { text, .. } = &mut model.mode {
         let room = MAX_NOTE_BYTES.saturating_sub(text.len());
-        text.push_str(ralph_core::text::head(&text::single_line(pasted), room));
+        text.push_str(ralph_core::text::head(&text_layout::single_line(pasted), room));
     }
 }
 

@@ -7,7 +7,7 @@ use ralph_core::event::EventLine;
 use ralph_core::run::RunState;
 use ralph_web::view::event_text;
 
-use super::text;
+use super::text_layout;
 
 /// How many events are kept to scroll through; the file holds the rest.
 const MAX_ROWS: usize = 5000;
@@ -51,7 +51,7 @@ impl LogPanel {
             for (index, part) in body.split('\n').enumerate() {
                 let at = (index == 0).then_some(line.at);
                 let part = if index == 0 { part } else { part.trim_start() };
-                self.rows.push_back(LogPanelRow { at, text: text::single_line(part) });
+                self.rows.push_back(LogPanelRow { at, text: text_layout::single_line(part) });
             }
         }
         while self.rows.len() > MAX_ROWS {

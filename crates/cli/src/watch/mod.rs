@@ -13,7 +13,7 @@ mod log_panel;
 mod model;
 mod spend_text;
 mod terminal;
-mod text;
+mod text_layout;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use ralph_core::diagnosis::ProposalList;
 use ralph_core::event::EventLine;
 use ralph_core::run::{RunState, RunStatus};

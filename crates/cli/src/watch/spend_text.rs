@@ -3,7 +3,7 @@
 use ralph_core::budget::{Budget, BudgetKind};
 use ralph_web::view::SpendForecast;
 
-use super::text::{format_count, format_duration, format_money};
+use super::text_layout::{format_count, format_duration, format_money};
 
 /// Formats an amount of a budget.
 pub(super) fn format_amount(limit: BudgetKind, value: u64) -> String {

@@ -8,7 +8,7 @@ use ralph_core::policy::PolicyMode;
 use ralph_core::redact::Redactor;
 use ralph_engine::audit::AuditLog;
 use ralph_engine::store::RunFolder;
-use ralph_proxy::observer::{DecisionReason, EgressDecision, EgressEntry, EgressEvent};
+use ralph_proxy::egress_events::{DecisionReason, EgressDecision, EgressEntry, EgressEvent};
 
 use crate::repo_fixture::RepoFixture;
 

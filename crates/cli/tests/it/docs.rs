@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use ralph_core::env;
+use ralph_core::env_vars;
 use ralph_core::exit_code::RalphExitCode;
 use ralph_core::task::TASK_KEYS;
 
@@ -121,8 +121,8 @@ fn environment() -> String {
     let mut page = format!(
         "# Environment variables\n\n{GENERATED_HEADER}\n| variable | meaning | read from `.env` |\n|---|---|---|\n"
     );
-    for var in env::ALL {
-        let dotenv = if env::DOTENV_NAMES.contains(&var.name) { "yes" } else { "" };
+    for var in env_vars::ALL {
+        let dotenv = if env_vars::DOTENV_NAMES.contains(&var.name) { "yes" } else { "" };
         writeln!(page, "| `{}` | {} | {dotenv} |", var.name, var.meaning.replace('|', "\\|")).unwrap();
     }
     page

@@ -7,10 +7,10 @@ use insta::assert_snapshot;
 use ralph_core::redact::Redactor;
 use ralph_engine::audit::AuditLog;
 use ralph_engine::store::RunFolder;
-use ralph_proxy::meter::GatewayRefusal;
-use ralph_proxy::observer::{
+use ralph_proxy::egress_events::{
     DecisionReason, EgressDecision, EgressEntry, EgressEvent, EgressExchange, EgressTunnel, RequestSummary,
 };
+use ralph_proxy::meter::GatewayRefusal;
 use serde_json::Value;
 
 use crate::audit::{paused_run, record_decisions, run_folder};

@@ -6,10 +6,10 @@
 mod extract;
 mod kind;
 mod parse;
-mod path;
 mod reply;
+mod repo_path;
 
 pub use kind::ActionKind;
 pub use parse::{InvalidReply, MAX_TEXT, ParsedReply, parse};
-pub use path::{BadPath, RepoPath, ReservedPath, WriteAccess};
 pub use reply::{Action, ActionReply, MAX_ACTIONS, PermissionBits, ReplyClaims, example, schema};
+pub use repo_path::{BadPath, RepoPath, ReservedPath, WriteAccess};

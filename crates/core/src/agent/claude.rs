@@ -1,7 +1,7 @@
 //! Builds the invocation of Claude Code. Verified with the real program.
 
 use super::definition::{AgentInvocation, AgentSessionParams};
-use crate::env::{ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN};
+use crate::env_vars::{ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN};
 
 /// Returns the invocation of one headless session.
 pub(super) fn invocation(session: &AgentSessionParams<'_>) -> AgentInvocation {

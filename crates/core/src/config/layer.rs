@@ -1,7 +1,7 @@
 //! Defines one layer of the config: values and their origin.
 
+use super::config_keys::ConfigValues;
 use super::origin::ConfigOrigin;
-use super::values::ConfigValues;
 
 /// The values of one origin.
 #[derive(Debug, Clone, PartialEq)]

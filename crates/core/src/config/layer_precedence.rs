@@ -1,10 +1,10 @@
 //! Orders the layers and selects values by one of two rules: the highest layer wins, or it wins unless a checkout asks
 //! for more than a lower layer allows.
 
+use super::config_keys::ConfigValues;
 use super::error::{ConfigWidening, Error};
 use super::layer::ConfigLayer;
 use super::origin::{ConfigOrigin, ResolvedValue};
-use super::values::ConfigValues;
 
 /// The layers, lowest first.
 #[derive(Debug)]

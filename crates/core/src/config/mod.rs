@@ -3,6 +3,7 @@
 //! A task and a project come with a checkout, so they may only narrow what the user allows; [`resolve`] refuses the
 //! rest and names the flag that would allow it. The caller reads the files, from the base commit.
 
+mod config_keys;
 mod error;
 mod layer;
 mod layer_precedence;
@@ -14,8 +15,11 @@ mod resolved;
 mod show;
 mod task_options;
 mod value_types;
-mod values;
 
+pub use config_keys::{
+    AgentValues, BudgetValues, CheckValues, ConfigValues, EgressValues, GitValues, LintValues, ModelValues,
+    NetworkValues, ResourceValues, SandboxValues,
+};
 pub use error::{ConfigWidening, Error};
 pub use layer::ConfigLayer;
 pub use origin::{ConfigOrigin, ResolvedValue};
@@ -30,8 +34,4 @@ pub use task_options::TaskOptions;
 pub use value_types::{
     BackendKind, ByteSize, CpuCount, InvalidUnit, IsolationLevel, NetworkEnforcement, ToolchainSelection,
     UnknownBackend,
-};
-pub use values::{
-    AgentValues, BudgetValues, CheckValues, ConfigValues, EgressValues, GitValues, LintValues, ModelValues,
-    NetworkValues, ResourceValues, SandboxValues,
 };

@@ -1,12 +1,12 @@
 //! Resolves the network policy from its layers. Unlike other options it is not replaced but narrowed, step by step.
 
+use super::config_keys::NetworkValues;
 use super::error::{ConfigWidening, Error};
 use super::layer::ConfigLayer;
 use super::layer_precedence::ConfigStack;
 use super::origin::{ConfigOrigin, ResolvedValue};
 use super::resolved::NetworkConfig;
 use super::value_types::NetworkEnforcement;
-use super::values::NetworkValues;
 use crate::policy::{Policy, PolicyMode, PolicyRule, PolicyWidening, narrow, shorten};
 
 /// Starts from what the user allows (nothing by default), adds the hosts of the command line, and lets project and task

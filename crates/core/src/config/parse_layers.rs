@@ -3,13 +3,13 @@
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
+use super::config_keys::{BudgetValues, ConfigValues, KEYS, ModelValues, SandboxValues, dollars};
 use super::error::Error;
 use super::layer::ConfigLayer;
 use super::origin::ConfigOrigin;
 use super::value_types::{BackendKind, ByteSize, CpuCount};
-use super::values::{BudgetValues, ConfigValues, KEYS, ModelValues, SandboxValues, dollars};
-use crate::env::{self, Env, EnvSource};
-use crate::span::Span;
+use crate::env_vars::{self, Env, EnvSource};
+use crate::source_span::Span;
 use crate::text;
 
 /// Parses a `config.toml` or `ralph.toml`. The origin has the path for error messages.
@@ -152,13 +152,13 @@ pub fn env_layers(env: &Env) -> Result<Vec<ConfigLayer>, Error> {
     let mut layers = Vec::new();
     // The older name first: among equals the later layer takes precedence.
     for name in [
-        env::RALPH_DEFAULT_PROVIDER,
-        env::RALPH_BACKEND,
-        env::RALPH_DEFAULT_MODEL_PROFILE,
-        env::RALPH_FALLBACK_MODEL_PROFILE,
-        env::RALPH_DOCTOR_MODEL_PROFILE,
-        env::RALPH_MAX_COST,
-        env::RALPH_MAX_ITERATIONS,
+        env_vars::RALPH_DEFAULT_PROVIDER,
+        env_vars::RALPH_BACKEND,
+        env_vars::RALPH_DEFAULT_MODEL_PROFILE,
+        env_vars::RALPH_FALLBACK_MODEL_PROFILE,
+        env_vars::RALPH_DOCTOR_MODEL_PROFILE,
+        env_vars::RALPH_MAX_COST,
+        env_vars::RALPH_MAX_ITERATIONS,
     ] {
         let Some((value, source)) = env.lookup(name) else { continue };
         let origin = match source {
@@ -179,26 +179,26 @@ pub fn env_layers(env: &Env) -> Result<Vec<ConfigLayer>, Error> {
 fn read_variable(name: &str, value: &str) -> Result<ConfigValues, (String, Option<String>)> {
     let mut values = ConfigValues::default();
     match name {
-        env::RALPH_DEFAULT_PROVIDER | env::RALPH_BACKEND => {
+        env_vars::RALPH_DEFAULT_PROVIDER | env_vars::RALPH_BACKEND => {
             let backend = value
                 .parse()
                 .map_err(|error: super::UnknownBackend| (format!("is not a backend: {error}"), error.hint()))?;
             values.sandbox.backend = Some(backend);
         }
-        env::RALPH_MAX_COST => {
+        env_vars::RALPH_MAX_COST => {
             let cost = value.parse().ok().and_then(dollars);
             let hint = || ("is not an amount of dollars".to_owned(), Some(format!("{name}=2.50")));
             values.budget = BudgetValues { max_cost_usd: Some(cost.ok_or_else(hint)?), ..BudgetValues::default() };
         }
-        env::RALPH_MAX_ITERATIONS => {
+        env_vars::RALPH_MAX_ITERATIONS => {
             let hint = |_| ("is not a number of iterations".to_owned(), Some(format!("{name}=30")));
             values.budget.max_iterations = Some(value.parse().map_err(hint)?);
         }
         _ => {
             let profile = Some(value.to_owned());
             values.model = match name {
-                env::RALPH_FALLBACK_MODEL_PROFILE => ModelValues { fallback: profile, ..ModelValues::default() },
-                env::RALPH_DOCTOR_MODEL_PROFILE => ModelValues { doctor: profile, ..ModelValues::default() },
+                env_vars::RALPH_FALLBACK_MODEL_PROFILE => ModelValues { fallback: profile, ..ModelValues::default() },
+                env_vars::RALPH_DOCTOR_MODEL_PROFILE => ModelValues { doctor: profile, ..ModelValues::default() },
                 _ => ModelValues { default: profile, ..ModelValues::default() },
             };
         }

@@ -1,5 +1,6 @@
 //! Merges the layers into one config, or reports which option exceeds what the user allows and how to allow it.
 
+use super::config_keys::ConfigValues;
 use super::error::{ConfigWidening, Error};
 use super::layer::ConfigLayer;
 use super::layer_precedence::{CappedOption, ConfigStack};
@@ -10,7 +11,6 @@ use super::resolved::{
     RunConfig, SandboxConfig,
 };
 use super::value_types::{BackendKind, ByteSize, NetworkEnforcement, ToolchainSelection};
-use super::values::ConfigValues;
 use crate::gutter::DEFAULT_LADDER;
 use crate::money::MicroUsd;
 

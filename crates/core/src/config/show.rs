@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
+use super::config_keys::ConfigValues;
 use super::origin::{ConfigOrigin, ResolvedValue};
 use super::resolved::Config;
-use super::values::ConfigValues;
 
 /// One line of `config show`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -1,12 +1,12 @@
 //! Holds the options of a task as plain data, so that the config does not depend on the task file.
 
+use super::config_keys::{
+    BudgetValues, ConfigValues, ModelValues, NetworkValues, ResourceValues, RunValues, SandboxValues, dollars,
+};
 use super::error::Error;
 use super::layer::ConfigLayer;
 use super::origin::ConfigOrigin;
 use super::value_types::{BackendKind, ByteSize, CpuCount};
-use super::values::{
-    BudgetValues, ConfigValues, ModelValues, NetworkValues, ResourceValues, RunValues, SandboxValues, dollars,
-};
 use crate::gutter::LadderRung;
 use crate::policy::{Policy, PolicyMode};
 

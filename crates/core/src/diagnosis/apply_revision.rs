@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::control::TaskEdit;
+use crate::control_request::TaskEdit;
 use crate::event::{PinnedBox, RunStopReason};
 use crate::hash::sha256;
 use crate::run::RunState;
-use crate::run::baseline_recheck::proof_commands;
+use crate::run::baseline_on_resume::proof_commands;
 use crate::task;
 
 impl RunState {

@@ -4,13 +4,13 @@
 //! the ladder.
 
 mod explain;
-mod ladder;
+mod mitigation_ladder;
 mod normalise;
 mod score;
 mod test_counts;
 
 pub use explain::{ScoreExplanation, explain};
-pub use ladder::{
+pub use mitigation_ladder::{
     DEFAULT_LADDER, LadderPosition, LadderRung, MAX_RUNGS, MitigationCause, mitigation_reason, next_rung,
 };
 pub use normalise::{SIGNATURE_CHARS, normalise};

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::{LintFinding, LintRule, Severity};
 use super::shell_command;
-use crate::check_target::CheckTarget;
+use crate::gate_or_checkbox::CheckTarget;
 use crate::text;
 
 /// The alternative way to give a sandbox a program.

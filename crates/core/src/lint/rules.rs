@@ -8,7 +8,7 @@ use super::dependency_graph::dependency_cycle;
 use super::finding::{LintFinding, LintRule};
 use super::shell_command;
 use super::vague_words::first_vague_word;
-use crate::span::Span;
+use crate::source_span::Span;
 use crate::task::{self, Checkbox, CheckboxForm, FrontMatter, PartialTask, Task, TaskProblemKind};
 use crate::task_init::{ProjectFiles, placeholder_in, test_folders};
 use crate::text;

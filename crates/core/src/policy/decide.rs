@@ -2,7 +2,7 @@
 
 use super::canonical_host::canonical_host;
 use super::network_policy::{Policy, PolicyMode};
-use super::path;
+use super::path_pattern;
 use super::rule::{HTTPS_PORT, PolicyRule, method_matches};
 
 /// The decision, with the rule it is based on.
@@ -90,7 +90,7 @@ fn find_deny_rule<'a>(
 /// Returns whether a rule matches a request; `doubtful` is the result for a path that can be interpreted in two ways.
 fn matches_request(rule: &PolicyRule, method: &str, path: &str, doubtful: bool) -> bool {
     rule.method.as_deref().is_none_or(|wanted| method_matches(wanted, &method.to_ascii_uppercase()))
-        && rule.path.as_deref().is_none_or(|pattern| path::matches(pattern, path).unwrap_or(doubtful))
+        && rule.path.as_deref().is_none_or(|pattern| path_pattern::matches(pattern, path).unwrap_or(doubtful))
 }
 
 fn matches_host(rule: &PolicyRule, host: &str, port: u16, wanted: Option<u16>) -> bool {

@@ -6,17 +6,17 @@
 mod amend;
 mod canonical_host;
 mod decide;
-mod narrow;
 mod network_policy;
-mod path;
+mod path_pattern;
 mod preset;
+mod restrict_policy;
 mod rule;
 mod suggested_rule;
 
 pub use canonical_host::{BadHost, canonical_host};
 pub use decide::{PolicyDecision, decide_connection, decide_request, matching_deny_rule};
-pub use narrow::{PolicyWidening, narrow};
 pub use network_policy::{Policy, PolicyMode, UnknownPolicyMode, hash};
 pub use preset::{HostPreset, PRESETS, shorten};
+pub use restrict_policy::{PolicyWidening, narrow};
 pub use rule::{BadRule, HostPattern, PolicyRule, expand};
 pub use suggested_rule::{rule_for_request, shell_argument};

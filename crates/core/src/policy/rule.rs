@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::canonical_host::{BadHost, canonical_host};
-use super::{path, preset};
+use super::{path_pattern, preset};
 use crate::text;
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
@@ -94,7 +94,7 @@ impl PolicyRule {
         let path = match (&self.path, &other.path) {
             (None, _) => true,
             (Some(wide), None) => wide == "/*",
-            (Some(wide), Some(narrow)) => path::covers(wide, narrow),
+            (Some(wide), Some(narrow)) => path_pattern::covers(wide, narrow),
         };
         method && path && self.host.covers(&other.host)
     }
@@ -187,7 +187,7 @@ impl FromStr for PolicyRule {
             Some(at) => (target.get(..at).unwrap_or(""), target.get(at..)),
             None => (target, None),
         };
-        if path.is_some_and(|path| !path::is_pattern(path)) {
+        if path.is_some_and(|path| !path_pattern::is_pattern(path)) {
             return Err(BadRule::Path { rule: rule() });
         }
         let (host, port) = split_port(authority).ok_or_else(|| BadRule::Port { rule: rule() })?;

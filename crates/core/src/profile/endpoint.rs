@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use super::models_yaml::Profile;
 use super::provider::{ProviderProtocol, UnknownModel};
-use crate::env::{self, Env};
+use crate::env_vars::{self, Env};
 use crate::policy;
 
 /// An address to call, with the model name and the credentials used there.
@@ -76,7 +76,7 @@ impl BadEndpoint {
             }
             Self::NoProxy { .. } => Some(format!(
                 "start one and set {}, or `base_url` in your own models.yaml",
-                env::LITELLM_PROXY_API_BASE
+                env_vars::LITELLM_PROXY_API_BASE
             )),
             Self::Url { .. } => Some("write `https://host/path`".to_owned()),
         }
@@ -89,7 +89,7 @@ pub fn credential_names(profile: &Profile, endpoint: &ProfileEndpoint) -> Vec<St
     let mut names = endpoint.key_envs.clone();
     let own = profile.base_url.is_none() && profile.api_key_env.is_none() && endpoint.accepts_subscription();
     if endpoint.wire == ProviderProtocol::Anthropic && own && !names.is_empty() {
-        names.push(env::CLAUDE_CODE_OAUTH_TOKEN.to_owned());
+        names.push(env_vars::CLAUDE_CODE_OAUTH_TOKEN.to_owned());
     }
     names
 }
@@ -111,7 +111,7 @@ pub fn resolve_endpoint(profile: &Profile, env: &Env) -> Result<ProfileEndpoint,
     };
     let wire = model.wire();
     let api_version = (wire == ProviderProtocol::Azure)
-        .then(|| env.get(env::AZURE_API_VERSION).unwrap_or(DEFAULT_AZURE_VERSION).to_owned());
+        .then(|| env.get(env_vars::AZURE_API_VERSION).unwrap_or(DEFAULT_AZURE_VERSION).to_owned());
     Ok(ProfileEndpoint {
         base_url,
         key_envs,
@@ -372,7 +372,7 @@ mod tests {
             let profile = profile("anthropic/m", None);
             let endpoint = resolve_endpoint(&profile, &env).expect("an endpoint");
             let names = credential_names(&profile, &endpoint);
-            assert_eq!(names.iter().any(|name| name == env::CLAUDE_CODE_OAUTH_TOKEN), want, "{base:?}");
+            assert_eq!(names.iter().any(|name| name == env_vars::CLAUDE_CODE_OAUTH_TOKEN), want, "{base:?}");
             assert_eq!(endpoint.accepts_subscription(), want, "{base:?}");
         }
     }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::price::PriceTable;
-use crate::{env, text};
+use crate::{env_vars, text};
 
 /// The protocol an endpoint speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -75,64 +75,70 @@ const fn own_server(
     Provider { name, base_url: None, key_envs, base_envs, wire: ProviderProtocol::Chat, whole_name: false }
 }
 
-const LITELLM_KEY: &[&str] = &[env::LITELLM_PROXY_API_KEY];
-const LITELLM_BASE: &[&str] = &[env::LITELLM_PROXY_API_BASE];
+const LITELLM_KEY: &[&str] = &[env_vars::LITELLM_PROXY_API_KEY];
+const LITELLM_BASE: &[&str] = &[env_vars::LITELLM_PROXY_API_BASE];
 
 /// Every provider.
 pub const PROVIDERS: &[Provider] = &[
-    Provider { base_envs: &[env::ZAI_API_BASE], ..chat("zai", "https://api.z.ai/api/paas/v4", &[env::ZAI_API_KEY]) },
     Provider {
-        base_envs: &[env::OPENAI_BASE_URL, env::OPENAI_API_BASE],
-        ..chat("openai", "https://api.openai.com/v1", &[env::OPENAI_API_KEY])
+        base_envs: &[env_vars::ZAI_API_BASE],
+        ..chat("zai", "https://api.z.ai/api/paas/v4", &[env_vars::ZAI_API_KEY])
     },
     Provider {
-        base_envs: &[env::ANTHROPIC_API_BASE, env::ANTHROPIC_BASE_URL],
+        base_envs: &[env_vars::OPENAI_BASE_URL, env_vars::OPENAI_API_BASE],
+        ..chat("openai", "https://api.openai.com/v1", &[env_vars::OPENAI_API_KEY])
+    },
+    Provider {
+        base_envs: &[env_vars::ANTHROPIC_API_BASE, env_vars::ANTHROPIC_BASE_URL],
         wire: ProviderProtocol::Anthropic,
-        ..chat("anthropic", "https://api.anthropic.com", &[env::ANTHROPIC_API_KEY, env::ANTHROPIC_AUTH_TOKEN])
+        ..chat("anthropic", "https://api.anthropic.com", &[env_vars::ANTHROPIC_API_KEY, env_vars::ANTHROPIC_AUTH_TOKEN])
     },
     Provider {
-        base_envs: &[env::GEMINI_API_BASE],
+        base_envs: &[env_vars::GEMINI_API_BASE],
         wire: ProviderProtocol::Gemini,
         ..chat(
             "gemini",
             "https://generativelanguage.googleapis.com/v1beta",
-            &[env::GEMINI_API_KEY, env::GOOGLE_API_KEY],
+            &[env_vars::GEMINI_API_KEY, env_vars::GOOGLE_API_KEY],
         )
     },
     Provider {
-        base_envs: &[env::DEEPSEEK_API_BASE],
-        ..chat("deepseek", "https://api.deepseek.com/beta", &[env::DEEPSEEK_API_KEY])
+        base_envs: &[env_vars::DEEPSEEK_API_BASE],
+        ..chat("deepseek", "https://api.deepseek.com/beta", &[env_vars::DEEPSEEK_API_KEY])
     },
     Provider {
-        base_envs: &[env::OPENROUTER_API_BASE],
-        ..chat("openrouter", "https://openrouter.ai/api/v1", &[env::OPENROUTER_API_KEY])
+        base_envs: &[env_vars::OPENROUTER_API_BASE],
+        ..chat("openrouter", "https://openrouter.ai/api/v1", &[env_vars::OPENROUTER_API_KEY])
     },
-    chat("groq", "https://api.groq.com/openai/v1", &[env::GROQ_API_KEY]),
-    chat("mistral", "https://api.mistral.ai/v1", &[env::MISTRAL_API_KEY]),
-    chat("xai", "https://api.x.ai/v1", &[env::XAI_API_KEY]),
-    chat("moonshot", "https://api.moonshot.ai/v1", &[env::MOONSHOT_API_KEY]),
-    chat("dashscope", "https://dashscope.aliyuncs.com/compatible-mode/v1", &[env::DASHSCOPE_API_KEY]),
-    own_server("minimax", &[env::MINIMAX_API_KEY], &[env::MINIMAX_API_BASE]),
-    chat("together_ai", "https://api.together.ai/v1", &[env::TOGETHER_API_KEY, env::TOGETHERAI_API_KEY]),
-    chat("fireworks_ai", "https://api.fireworks.ai/inference/v1", &[env::FIREWORKS_AI_API_KEY]),
-    chat("cerebras", "https://api.cerebras.ai/v1", &[env::CEREBRAS_API_KEY]),
-    chat("perplexity", "https://api.perplexity.ai", &[env::PERPLEXITYAI_API_KEY]),
-    chat("nvidia_nim", "https://integrate.api.nvidia.com/v1", &[env::NVIDIA_NIM_API_KEY]),
-    chat("deepinfra", "https://api.deepinfra.com/v1/openai", &[env::DEEPINFRA_API_KEY]),
-    chat("novita", "https://api.novita.ai/v3/openai", &[env::NOVITA_API_KEY]),
-    chat("volcengine", "https://ark.cn-beijing.volces.com/api/v3", &[env::VOLCENGINE_API_KEY]),
-    chat("vercel_ai_gateway", "https://ai-gateway.vercel.sh/v1", &[env::VERCEL_AI_GATEWAY_API_KEY]),
+    chat("groq", "https://api.groq.com/openai/v1", &[env_vars::GROQ_API_KEY]),
+    chat("mistral", "https://api.mistral.ai/v1", &[env_vars::MISTRAL_API_KEY]),
+    chat("xai", "https://api.x.ai/v1", &[env_vars::XAI_API_KEY]),
+    chat("moonshot", "https://api.moonshot.ai/v1", &[env_vars::MOONSHOT_API_KEY]),
+    chat("dashscope", "https://dashscope.aliyuncs.com/compatible-mode/v1", &[env_vars::DASHSCOPE_API_KEY]),
+    own_server("minimax", &[env_vars::MINIMAX_API_KEY], &[env_vars::MINIMAX_API_BASE]),
+    chat("together_ai", "https://api.together.ai/v1", &[env_vars::TOGETHER_API_KEY, env_vars::TOGETHERAI_API_KEY]),
+    chat("fireworks_ai", "https://api.fireworks.ai/inference/v1", &[env_vars::FIREWORKS_AI_API_KEY]),
+    chat("cerebras", "https://api.cerebras.ai/v1", &[env_vars::CEREBRAS_API_KEY]),
+    chat("perplexity", "https://api.perplexity.ai", &[env_vars::PERPLEXITYAI_API_KEY]),
+    chat("nvidia_nim", "https://integrate.api.nvidia.com/v1", &[env_vars::NVIDIA_NIM_API_KEY]),
+    chat("deepinfra", "https://api.deepinfra.com/v1/openai", &[env_vars::DEEPINFRA_API_KEY]),
+    chat("novita", "https://api.novita.ai/v3/openai", &[env_vars::NOVITA_API_KEY]),
+    chat("volcengine", "https://ark.cn-beijing.volces.com/api/v3", &[env_vars::VOLCENGINE_API_KEY]),
+    chat("vercel_ai_gateway", "https://ai-gateway.vercel.sh/v1", &[env_vars::VERCEL_AI_GATEWAY_API_KEY]),
     Provider {
-        base_envs: &[env::OLLAMA_API_BASE],
-        ..chat("ollama", "http://localhost:11434/v1", &[env::OLLAMA_API_KEY])
+        base_envs: &[env_vars::OLLAMA_API_BASE],
+        ..chat("ollama", "http://localhost:11434/v1", &[env_vars::OLLAMA_API_KEY])
     },
     Provider {
-        base_envs: &[env::OLLAMA_API_BASE],
-        ..chat("ollama_chat", "http://localhost:11434/v1", &[env::OLLAMA_API_KEY])
+        base_envs: &[env_vars::OLLAMA_API_BASE],
+        ..chat("ollama_chat", "http://localhost:11434/v1", &[env_vars::OLLAMA_API_KEY])
     },
-    Provider { wire: ProviderProtocol::Azure, ..own_server("azure", &[env::AZURE_API_KEY], &[env::AZURE_API_BASE]) },
-    own_server("hosted_vllm", &[env::HOSTED_VLLM_API_KEY], &[env::HOSTED_VLLM_API_BASE]),
-    own_server("lm_studio", &[env::LM_STUDIO_API_KEY], &[env::LM_STUDIO_API_BASE]),
+    Provider {
+        wire: ProviderProtocol::Azure,
+        ..own_server("azure", &[env_vars::AZURE_API_KEY], &[env_vars::AZURE_API_BASE])
+    },
+    own_server("hosted_vllm", &[env_vars::HOSTED_VLLM_API_KEY], &[env_vars::HOSTED_VLLM_API_BASE]),
+    own_server("lm_studio", &[env_vars::LM_STUDIO_API_KEY], &[env_vars::LM_STUDIO_API_BASE]),
     own_server("litellm_proxy", LITELLM_KEY, LITELLM_BASE),
     // These two sign requests in ways that need a LiteLLM proxy.
     Provider { whole_name: true, ..own_server("bedrock", LITELLM_KEY, LITELLM_BASE) },
@@ -287,7 +293,7 @@ mod tests {
     fn every_variable_is_in_the_table() {
         for provider in PROVIDERS {
             for name in provider.key_envs.iter().chain(provider.base_envs) {
-                assert!(env::ALL.iter().any(|var| var.name == *name), "{name}");
+                assert!(env_vars::ALL.iter().any(|var| var.name == *name), "{name}");
             }
             assert_eq!(Provider::find(provider.name), Some(provider), "{} twice", provider.name);
         }

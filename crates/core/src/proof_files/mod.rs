@@ -6,13 +6,13 @@
 //! in `sh tests/check.sh` it is the check. Not covered: the imports of a check written in a programming language, and
 //! code that runs in the same process as the tests.
 
-mod pinned_section;
+mod protected_sections;
 mod script_paths;
 mod test_runner_config;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use pinned_section::PinnedSection;
+pub use protected_sections::PinnedSection;
 
 use script_paths::{ScriptArgument, SimpleCommand};
 use test_runner_config::TestRunnerConfig;

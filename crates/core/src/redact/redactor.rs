@@ -10,7 +10,7 @@ use aho_corasick::AhoCorasick;
 use super::encodings::encodings;
 use super::secret_shape::{self, SecretShape};
 use crate::secret::Secret;
-use crate::span::Span;
+use crate::source_span::Span;
 
 /// The position of a secret in a text.
 #[derive(Debug, Clone, PartialEq, Eq)]

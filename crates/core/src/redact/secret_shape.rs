@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::span::Span;
+use crate::source_span::Span;
 
 /// The shape of a match, or the known secret it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

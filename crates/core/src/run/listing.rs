@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{RunState, RunStatus};
+use crate::identifiers::TaskBranch;
 use crate::money::MicroUsd;
-use crate::names::TaskBranch;
 
 /// One run in a list of runs. Whether a process is working on it is not here: that changes without an event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

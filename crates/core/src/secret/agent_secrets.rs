@@ -1,6 +1,6 @@
 //! The secrets that each agent can work with.
 
-use crate::{env, text};
+use crate::{env_vars, text};
 
 /// An agent and the names under which its credential may be stored, in the order in which a run looks for them: any
 /// one of them is enough.
@@ -10,20 +10,30 @@ pub struct AgentSecrets {
     pub secrets: &'static [&'static str],
 }
 
-const ANTHROPIC: &[&str] = &[env::ANTHROPIC_API_KEY, env::ANTHROPIC_AUTH_TOKEN, env::CLAUDE_CODE_OAUTH_TOKEN];
-const CHAT: &[&str] = &[env::OPENAI_API_KEY, env::ZAI_API_KEY, env::OPENROUTER_API_KEY, env::LITELLM_PROXY_API_KEY];
+const ANTHROPIC: &[&str] =
+    &[env_vars::ANTHROPIC_API_KEY, env_vars::ANTHROPIC_AUTH_TOKEN, env_vars::CLAUDE_CODE_OAUTH_TOKEN];
+const CHAT: &[&str] =
+    &[env_vars::OPENAI_API_KEY, env_vars::ZAI_API_KEY, env_vars::OPENROUTER_API_KEY, env_vars::LITELLM_PROXY_API_KEY];
 
 /// Every agent ralph knows.
 pub const AGENTS: &[AgentSecrets] = &[
     AgentSecrets { name: "claude", secrets: ANTHROPIC },
-    AgentSecrets { name: "codex", secrets: &[env::OPENAI_API_KEY] },
-    AgentSecrets { name: "gemini", secrets: &[env::GEMINI_API_KEY, env::GOOGLE_API_KEY] },
+    AgentSecrets { name: "codex", secrets: &[env_vars::OPENAI_API_KEY] },
+    AgentSecrets { name: "gemini", secrets: &[env_vars::GEMINI_API_KEY, env_vars::GOOGLE_API_KEY] },
     AgentSecrets { name: "qwen", secrets: CHAT },
     AgentSecrets {
         name: "opencode",
-        secrets: &[env::ANTHROPIC_API_KEY, env::OPENAI_API_KEY, env::ZAI_API_KEY, env::OPENROUTER_API_KEY],
+        secrets: &[
+            env_vars::ANTHROPIC_API_KEY,
+            env_vars::OPENAI_API_KEY,
+            env_vars::ZAI_API_KEY,
+            env_vars::OPENROUTER_API_KEY,
+        ],
     },
-    AgentSecrets { name: "aider", secrets: &[env::OPENAI_API_KEY, env::ANTHROPIC_API_KEY, env::OPENROUTER_API_KEY] },
+    AgentSecrets {
+        name: "aider",
+        secrets: &[env_vars::OPENAI_API_KEY, env_vars::ANTHROPIC_API_KEY, env_vars::OPENROUTER_API_KEY],
+    },
     AgentSecrets { name: "copilot", secrets: CHAT },
     AgentSecrets { name: "goose", secrets: CHAT },
 ];
@@ -65,8 +75,8 @@ impl AgentSecrets {
 
     /// Returns the name under which to store a new credential: a subscription where the agent can use one.
     pub fn preferred_secret(&self) -> &'static str {
-        let subscription = self.secrets.iter().find(|name| **name == env::CLAUDE_CODE_OAUTH_TOKEN);
-        subscription.or(self.secrets.first()).copied().unwrap_or(env::ANTHROPIC_API_KEY)
+        let subscription = self.secrets.iter().find(|name| **name == env_vars::CLAUDE_CODE_OAUTH_TOKEN);
+        subscription.or(self.secrets.first()).copied().unwrap_or(env_vars::ANTHROPIC_API_KEY)
     }
 }
 
@@ -117,7 +127,7 @@ mod tests {
             let yaml = format!("profiles:\n  p: {{litellm_model: \"{model}\", max_output_tokens: 1}}\n");
             let profiles = profile::parse(&yaml, "models.yaml").expect("profiles");
             let profile = profiles.values().next().expect("one");
-            let endpoint = profile::resolve_endpoint(profile, &crate::env::Env::default()).expect("an endpoint");
+            let endpoint = profile::resolve_endpoint(profile, &crate::env_vars::Env::default()).expect("an endpoint");
             let names = profile::credential_names(profile, &endpoint);
             assert_eq!(
                 AgentSecrets::find(agent).map(|agent| agent.secrets.to_vec()),

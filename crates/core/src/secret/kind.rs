@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{env, text};
+use crate::{env_vars, text};
 
 /// The kind of a credential, which decides how it is sent and checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -64,10 +64,10 @@ impl SecretKind {
         let shaped = shapes.into_iter().find(|(starts, _)| starts.iter().any(|start| value.starts_with(start)));
         match (shaped, name) {
             (Some((_, kind)), _) => kind,
-            (None, env::CLAUDE_CODE_OAUTH_TOKEN) => Self::Oauth,
-            (None, env::ANTHROPIC_AUTH_TOKEN | env::LITELLM_PROXY_API_KEY) => Self::Gateway,
-            (None, env::GITHUB_PAT) => Self::GithubPat,
-            (None, env::GITHUB_APP_PRIVATE_KEY_PEM) => Self::GithubApp,
+            (None, env_vars::CLAUDE_CODE_OAUTH_TOKEN) => Self::Oauth,
+            (None, env_vars::ANTHROPIC_AUTH_TOKEN | env_vars::LITELLM_PROXY_API_KEY) => Self::Gateway,
+            (None, env_vars::GITHUB_PAT) => Self::GithubPat,
+            (None, env_vars::GITHUB_APP_PRIVATE_KEY_PEM) => Self::GithubApp,
             (None, _) => Self::ApiKey,
         }
     }

@@ -3,19 +3,19 @@
 //! The engine stores credentials and sends the request.
 
 mod agent_secrets;
-mod command;
+mod credential_command;
+mod credential_test;
 mod expiry;
 mod input;
 mod kind;
 mod name;
-mod probe;
 mod value;
 
 pub use agent_secrets::{AGENTS, AgentSecrets, UnknownAgent};
-pub use command::{BadCommand, CredentialCommand};
+pub use credential_command::{BadCommand, CredentialCommand};
+pub use credential_test::{CredentialProbe, ProbeUnavailable, build_probe, cleartext_hint, subscription_hint};
 pub use expiry::{BadExpiry, EXPIRY_WARNING_DAYS, days_left, expiry_text, parse_expiry};
 pub use input::{BadValue, LONGEST, read, read_new};
 pub use kind::{SecretKind, UnknownSecretKind};
 pub use name::{BadName, SecretName, known_credentials, looks_like_a_value};
-pub use probe::{CredentialProbe, ProbeUnavailable, build_probe, cleartext_hint, subscription_hint};
 pub use value::Secret;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 
-use crate::env;
+use crate::env_vars;
 use crate::profile::PROVIDERS;
 use crate::redact::Redactor;
 
@@ -30,8 +30,12 @@ impl BadName {
 }
 
 /// Credentials that belong to no model provider.
-const OTHER_CREDENTIALS: [&str; 4] =
-    [env::CLAUDE_CODE_OAUTH_TOKEN, env::GITHUB_PAT, env::GITHUB_APP_PRIVATE_KEY_PEM, env::DAYTONA_API_KEY];
+const OTHER_CREDENTIALS: [&str; 4] = [
+    env_vars::CLAUDE_CODE_OAUTH_TOKEN,
+    env_vars::GITHUB_PAT,
+    env_vars::GITHUB_APP_PRIVATE_KEY_PEM,
+    env_vars::DAYTONA_API_KEY,
+];
 const MAX_NAME_BYTES: usize = 100;
 
 /// Returns every name that ralph itself looks for, sorted, each once.
@@ -124,7 +128,7 @@ mod tests {
         let all = known_credentials();
         for name in &all {
             check(name, &Ok(()));
-            assert!(env::ALL.iter().any(|var| var.name == *name), "{name}");
+            assert!(env_vars::ALL.iter().any(|var| var.name == *name), "{name}");
         }
         assert!(all.len() > 20, "{all:?}");
     }

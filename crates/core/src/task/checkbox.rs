@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::span::Span;
+use crate::source_span::Span;
 
 /// One item to be done and proved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::checkbox::{Checkbox, CheckboxForm};
 use super::front_matter_split::{self, TaskSourceKind};
 use super::markdown_scan;
-use crate::span::Span;
+use crate::source_span::Span;
 use crate::text;
 
 /// The progress of a step or checkbox.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::span::Span;
+use crate::source_span::Span;
 
 /// Every problem found in one task text, in the order of the text. Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]

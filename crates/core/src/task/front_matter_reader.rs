@@ -12,7 +12,7 @@ use super::front_matter_split::TaskSourceKind;
 use super::yaml::{YamlEntry, YamlNode, YamlValue};
 use crate::gutter::{LadderRung, MAX_RUNGS};
 use crate::money::MicroUsd;
-use crate::span::Span;
+use crate::source_span::Span;
 use crate::text;
 
 /// The front matter with the keys only an issue may have, and the span of each key's value.

@@ -4,7 +4,7 @@
 
 use super::error::{TaskProblem, TaskProblemKind};
 use super::front_matter_keys;
-use crate::span::Span;
+use crate::source_span::Span;
 
 /// The largest task text: far above any real task, small enough that every later pass is quick.
 pub const MAX_BYTES: usize = 512 << 10;

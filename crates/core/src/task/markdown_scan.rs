@@ -9,8 +9,8 @@ use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
 use super::checkbox::{Checkbox, CheckboxForm, split_id};
 use super::front_matter_split::TaskSourceKind;
-use super::issue_step;
-use crate::span::Span;
+use super::issue_step_heading;
+use crate::source_span::Span;
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct TaskOutline {
@@ -301,8 +301,9 @@ impl TaskScanner<'_> {
         } else if self.milestone.as_ref().is_some_and(|(milestone, _)| level <= *milestone) {
             self.milestone = None;
         }
-        let step =
-            (self.opening == TaskSourceKind::Issue).then(|| issue_step::read(self.source, self.span(&range))).flatten();
+        let step = (self.opening == TaskSourceKind::Issue)
+            .then(|| issue_step_heading::read(self.source, self.span(&range)))
+            .flatten();
         if let Some(step) = step {
             self.step = Some((level, self.boxes.len()));
             self.boxes.push(Checkbox {

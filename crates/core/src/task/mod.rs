@@ -9,7 +9,7 @@ mod front_matter;
 mod front_matter_keys;
 mod front_matter_reader;
 mod front_matter_split;
-mod issue_step;
+mod issue_step_heading;
 mod markdown_scan;
 mod parse;
 mod yaml;

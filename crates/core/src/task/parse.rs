@@ -10,7 +10,7 @@ use super::front_matter::FrontMatter;
 use super::front_matter_reader::{self, IssueFrontMatter};
 use super::front_matter_split::{self, TaskSourceKind};
 use super::{markdown_scan, yaml};
-use crate::span::Span;
+use crate::source_span::Span;
 use crate::text;
 
 /// A task as the user wrote it.

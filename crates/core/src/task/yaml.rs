@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{DefaultMessageFormatter, Location, MessageFormatter, Spanned};
 
 use super::error::{TaskProblem, TaskProblemKind};
-use crate::span::Span;
+use crate::source_span::Span;
 use crate::text;
 
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ralph_core::budget::{Budget, BudgetKind};
-use ralph_core::control::{Control, TaskEdit};
+use ralph_core::control_request::{Control, TaskEdit};
 use ralph_core::event::{
     ActionOutcome, BaselineProof, BaselineVerdict, CheckStage, Event, ModelCallOutcome, ReviewFinding, RunStart,
     RunStopReason, RunTestSchedule, RunVerdict,

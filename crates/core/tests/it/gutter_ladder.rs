@@ -1,6 +1,6 @@
 //! A run that goes in circles, from its first verdict to a diagnosis and its proposals.
 
-use ralph_core::control::{Control, TaskEdit};
+use ralph_core::control_request::{Control, TaskEdit};
 use ralph_core::diagnosis::DiagnosisStep;
 use ralph_core::event::{Event, EventLine, ModelCallOutcome, RunStart, RunStopReason};
 use ralph_core::gutter::{

@@ -11,8 +11,8 @@ use ralph_core::event::{
     RunTestSchedule,
 };
 use ralph_core::gutter::{IterationSample, LadderRung, LoopScore};
+use ralph_core::identifiers::TaskBranch;
 use ralph_core::money::MicroUsd;
-use ralph_core::names::TaskBranch;
 use ralph_core::next_step::{self, RunStep};
 use ralph_core::policy::{Policy, PolicyMode};
 use ralph_core::price::TokenUsage;

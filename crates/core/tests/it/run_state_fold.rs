@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use ralph_core::event::{
     ActionOutcome, CheckStage, Event, EventLine, ModelCallOutcome, RESUMED_BY_WAIT, ReviewFinding, RunStart,
     RunStopReason, RunVerdict,

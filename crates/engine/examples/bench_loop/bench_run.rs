@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use ralph_core::budget::Budget;
-use ralph_core::env::Env;
+use ralph_core::env_vars::Env;
 use ralph_core::event::{CommitIdentity, Event, EventLine, PinnedProfile, RunProfiles};
 use ralph_core::gutter::LadderRung;
 use ralph_core::policy::Policy;
 use ralph_core::price::Price;
 use ralph_core::run::RunState;
 use ralph_core::task;
-use ralph_engine::host::HostContext;
+use ralph_engine::host_context::HostContext;
 use ralph_engine::run::{KeepSandbox, RunSpec, StopSignals, begin};
 use ralph_engine::store::{AnnouncePhase, EventObserver, RalphHome};
 use ralph_testkit::repo::TestRepo;

@@ -13,8 +13,8 @@ use ralph_core::event::{
 };
 use ralph_core::gutter::{FailureSignature, IterationSample, LoopScore, TestCounts};
 use ralph_core::hash::sha256;
+use ralph_core::identifiers::TaskBranch;
 use ralph_core::money::MicroUsd;
-use ralph_core::names::TaskBranch;
 use ralph_core::price::TokenUsage;
 use ralph_core::redact::Redactor;
 use ralph_engine::store::RunFolder;

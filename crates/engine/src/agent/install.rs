@@ -20,7 +20,7 @@ use super::find::AgentProgram;
 use super::package::{self, NpmManifest};
 use super::store::{AgentInstallation, AgentRuntime, FILES_DIR, InstalledAgent};
 use crate::egress::{EgressLease, EgressRequest};
-use crate::host::HostContext;
+use crate::host_context::HostContext;
 use crate::sandboxes::{self, GrantedSandbox, SandboxRequest};
 
 /// How long fetching a package may take.

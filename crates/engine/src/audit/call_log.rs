@@ -16,8 +16,8 @@ use ralph_core::money::MicroUsd;
 use ralph_core::price::TokenUsage;
 use ralph_core::redact::Redactor;
 use ralph_core::text;
+use ralph_proxy::egress_events::{ChargeBasis, EgressEntry, EgressEvent};
 use ralph_proxy::meter::GatewayRefusal;
-use ralph_proxy::observer::{ChargeBasis, EgressEntry, EgressEvent};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, file_error};
@@ -366,7 +366,7 @@ impl RecentResponses {
 
 #[cfg(test)]
 mod tests {
-    use ralph_proxy::observer::{ChargedCall, EgressExchange};
+    use ralph_proxy::egress_events::{ChargedCall, EgressExchange};
 
     use super::*;
 

@@ -6,10 +6,10 @@ use ralph_core::audit::{AuditRecord, AuditRecordKind};
 use ralph_core::money::MicroUsd;
 use ralph_core::price::TokenUsage;
 use ralph_core::redact::Redactor;
-use ralph_proxy::observer::ChargeBasis;
+use ralph_proxy::egress_events::ChargeBasis;
 use serde::{Deserialize, Serialize};
 
-use super::convert::{now, redact_and_truncate};
+use super::event_to_record::{now, redact_and_truncate};
 
 /// The entry point recorded for these calls.
 const ENGINE_ENTRY: &str = "engine";

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ralph_core::event::{Event, EventLogLevel};
 use ralph_core::redact::Redactor;
+use ralph_proxy::egress_events::{
+    ChargedCall, DecisionReason, EgressAlarm, EgressDecision, EgressEvent, EgressExchange,
+};
 use ralph_proxy::meter::GatewayRefusal;
-use ralph_proxy::observer::{ChargedCall, DecisionReason, EgressAlarm, EgressDecision, EgressEvent, EgressExchange};
 
-use super::convert::redact_and_truncate;
+use super::event_to_record::redact_and_truncate;
 
 /// How many hosts and ports are counted separately; an agent can invent any number of names.
 const MAX_HOSTS: usize = 500;
@@ -175,7 +177,7 @@ mod tests {
     use ralph_core::policy::PolicyMode;
     use ralph_core::price::TokenUsage;
     use ralph_core::secret::Secret;
-    use ralph_proxy::observer::{ChargeBasis, EgressEntry};
+    use ralph_proxy::egress_events::{ChargeBasis, EgressEntry};
 
     use super::*;
 
@@ -193,7 +195,7 @@ mod tests {
 
     #[test]
     fn alarms_become_events() {
-        use ralph_proxy::observer::AlarmKind;
+        use ralph_proxy::egress_events::AlarmKind;
         let mut denials = DenialCounter::new(Redactor::new([]));
         let alarm = |host: &str| {
             EgressEvent::Alarm(EgressAlarm {
@@ -236,7 +238,7 @@ mod tests {
     fn remedy_is_in_the_event() {
         let mut denials = DenialCounter::new(Redactor::new([("KEY".to_owned(), Secret::new("hunter2-hunter2"))]));
         let mut report = |path: Option<&str>, why: DecisionReason| {
-            let request = path.map(|path| ralph_proxy::observer::RequestSummary::new("POST", path));
+            let request = path.map(|path| ralph_proxy::egress_events::RequestSummary::new("POST", path));
             match denials.observe_decision(&EgressDecision { request, ..denied("x.io", 443, why) }) {
                 Some(Event::PolicyDenied { request, remedy, count, .. }) => Some((request, remedy, count)),
                 other => other.map(|other| panic!("{other:?}")),

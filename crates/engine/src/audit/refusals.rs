@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom
 
 use ralph_core::audit::{AuditRecord, AuditRecordKind};
 use ralph_core::prompt::EgressRefusals;
-use ralph_proxy::observer::DecisionReason;
+use ralph_proxy::egress_events::DecisionReason;
 
 use crate::error::{Error, file_error};
 use crate::store::RunFolder;

@@ -19,12 +19,12 @@ use ralph_core::event::Event;
 use ralph_core::money::MicroUsd;
 use ralph_core::price::TokenUsage;
 use ralph_core::redact::Redactor;
-use ralph_proxy::observer::EgressEvent;
-use ralph_proxy::outflow::OutflowMeter;
+use ralph_proxy::egress_events::EgressEvent;
+use ralph_proxy::sent_bytes_alarm::OutflowMeter;
 
 use super::call_log::ModelCallLog;
-use super::convert::{now, record};
 use super::engine_calls::{EngineCallResult, EngineCallTarget};
+use super::event_to_record::{now, record};
 use super::refusal_events::DenialCounter;
 use crate::error::{Error, file_error};
 use crate::store::RunFolder;

@@ -1,6 +1,6 @@
 //! Defines requests and responses of the control socket and their wire format.
 
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use super::request::{ControlAck, ControlRequest, RequestLine, ResponseLine};
 use super::socket::LINE_CAP;
 use crate::error::Error;
-use crate::host::HostContext;
+use crate::host_context::HostContext;
 use crate::run::apply_at_rest;
 use crate::store::{RunFolder, short_socket_path};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use ralph_core::egress::EgressEndpoint;
-use ralph_core::env::{ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN};
+use ralph_core::env_vars::{ANTHROPIC_AUTH_TOKEN, CLAUDE_CODE_OAUTH_TOKEN};
 use ralph_core::event::PinnedProfile;
 use ralph_core::money::MicroUsd;
 use ralph_core::policy::{Policy, PolicyMode};
@@ -20,13 +20,13 @@ use ralph_proxy::inspect::MitmCa;
 use ralph_proxy::ledger::{Ledger, LedgerCaps};
 use ralph_proxy::meter;
 use ralph_proxy::model_gateway::{ModelRoute, RouteModel};
-use ralph_proxy::outflow::OutflowMeter;
+use ralph_proxy::sent_bytes_alarm::OutflowMeter;
 use ralph_sandbox::{BackendCapabilities, Sandbox};
 
 use super::ca_bundle;
-use super::env_sandbox::EnvSandbox;
+use super::sandbox_with_proxy_env::EnvSandbox;
 use crate::error::Error;
-use crate::host::HostContext;
+use crate::host_context::HostContext;
 use crate::secret::ResolvedSecret;
 use crate::store::RunFolder;
 

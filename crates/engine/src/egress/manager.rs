@@ -11,10 +11,10 @@ use ralph_core::event::Event;
 use ralph_core::policy::Policy;
 use ralph_core::redact::Redactor;
 use ralph_proxy::credential::ProxyCredential;
+use ralph_proxy::egress_events::{EgressEvent, EgressObserver, PersistFuture};
 use ralph_proxy::grant::ProxyGrant;
 use ralph_proxy::limits::ProxyLimits;
 use ralph_proxy::listen::{self, ListenerSockets, ProxyHandle, ProxyShutdown};
-use ralph_proxy::observer::{EgressEvent, EgressObserver, PersistFuture};
 use ralph_proxy::upstream_network::{EgressResolver, SystemResolver};
 use ralph_sandbox::{EgressServer, EgressSockets, SandboxLabel, ServeGuard};
 use tokio::time::timeout;
@@ -394,7 +394,7 @@ impl EgressObserver for AuditObserver {
 mod tests {
     use ralph_core::event::EventLogLevel;
     use ralph_core::policy::PolicyMode;
-    use ralph_proxy::observer::{AlarmKind, DecisionReason, EgressAlarm, EgressDecision, EgressEntry};
+    use ralph_proxy::egress_events::{AlarmKind, DecisionReason, EgressAlarm, EgressDecision, EgressEntry};
 
     use super::*;
 

@@ -2,9 +2,9 @@
 //! log.
 
 mod ca_bundle;
-mod env_sandbox;
 mod grant;
 mod manager;
+mod sandbox_with_proxy_env;
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use ralph_core::policy::{Policy, PolicyMode};
 use ralph_proxy::grant::ProxyGrant;
 use ralph_sandbox::SandboxNetwork;
 
-pub(crate) use env_sandbox::hold_lease;
 pub use grant::{EgressAvailability, EgressRequest, ModelAccess, SecretGrant, SecretGrantError, check_grantable};
 pub(crate) use grant::{SandboxGrant, build_grant};
 pub use manager::{EgressLease, EgressManager, EgressReport};
+pub(crate) use sandbox_with_proxy_env::hold_lease;
 
 /// The label that carries a sandbox's policy to the process that serves its egress proxy.
 const POLICY_LABEL: &str = "ralph.policy";

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use ralph_core::names::TaskBranch;
+use ralph_core::identifiers::TaskBranch;
 
 use super::commit_message::{CommitStamp, CommitTrailer, compose_message};
 use super::raw_diff::terminated_list;

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use globset::GlobSet;
-use ralph_core::names::TaskBranch;
+use ralph_core::identifiers::TaskBranch;
 use serde::{Deserialize, Serialize};
 
 use super::bare_repo::iteration_ref_name;
 use super::bundle::{self, HEADER_CAP};
-use super::findings::{self, ImportedBlobs};
+use super::import_findings::{self, ImportedBlobs};
 use super::raw_diff::{self, CommitChanges, GITLINK_MODE};
 use super::subprocess::{GitCommand, GitInput, GitOverflow, quoted_alternate};
 use super::{BareRepo, Error, ImportFinding, RunName, Sha};
@@ -175,7 +175,7 @@ impl BareRepo {
         let blobs = quarantine.blobs(&commits, limits).await?;
         let large = limits.large_file;
         let findings =
-            findings::inspect_commits(&commits, &blobs, large, rules.protected, rules.secrets, limits.findings);
+            import_findings::inspect_commits(&commits, &blobs, large, rules.protected, rules.secrets, limits.findings);
         if findings.iter().any(|finding| finding.kind.is_blocking()) {
             return Err(ImportFailure::Refused(ImportRefusal::Stopped, findings));
         }

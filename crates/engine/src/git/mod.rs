@@ -5,14 +5,14 @@
 //! an agent can write: work comes out as one bundle file and is checked in `import` before a single object of it is
 //! kept. Pull requests are not here.
 
-mod autorun;
+mod auto_executed_files;
 pub mod bare_repo;
 mod bundle;
 mod clone;
 mod commit_message;
 mod error;
-mod findings;
 mod import;
+mod import_findings;
 pub mod in_sandbox;
 mod include_dirty;
 mod object_db;
@@ -28,8 +28,8 @@ pub use clone::{clone, same_address};
 pub(crate) use commit_message::compose_message;
 pub use commit_message::{CommitStamp, CommitTrailer};
 pub use error::Error;
-pub use findings::{FindingKind, ImportFinding};
 pub use import::{ImportLimits, ImportOutcome, ImportRefusal, ImportRules, SecretScan};
+pub use import_findings::{FindingKind, ImportFinding};
 pub use include_dirty::{DirtyCommit, SkippedDirtyFile};
 pub use object_db::{CommitLogEntry, DiffLimits, DiffStat, DiffText, ObjectDb, TreeEntry};
 pub use publish::{GitAuth, GitRemote, PushOutcome};

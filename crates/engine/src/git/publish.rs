@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ralph_core::names::TaskBranch;
+use ralph_core::identifiers::TaskBranch;
 use ralph_core::secret::Secret;
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use jiff::Timestamp;
 use ralph_core::event::{CommitIdentity, ReviewFinding, RunStart};
-use ralph_core::names::TaskBranch;
+use ralph_core::identifiers::TaskBranch;
 use ralph_core::redact::Redactor;
 use ralph_core::run::RunState;
 use ralph_core::text::{head, strip_control};

@@ -1,10 +1,11 @@
 //! Calls a language model once and returns its reply, whatever the provider.
 //!
-//! `call` defines requests and replies. `remote` (with `endpoint_url` and `wire`) and `scripted` (with `script`) are
-//! the two implementations. `error_class` (with `error_body` and `rate_limit_reset`) classifies errors, `retry`
-//! decides what follows. Prompts, prices and budgets are not here.
+//! `call` defines requests and replies. `remote` (with `endpoint_url` and `wire`) and `scripted_model` (with
+//! `conversation_script`) are the two implementations. `error_class` (with `error_body` and `rate_limit_reset`)
+//! classifies errors, `retry` decides what follows. Prompts, prices and budgets are not here.
 
 mod call;
+mod conversation_script;
 mod endpoint_url;
 mod error;
 mod error_body;
@@ -12,8 +13,7 @@ mod error_class;
 mod rate_limit_reset;
 mod remote;
 mod retry;
-mod script;
-pub mod scripted;
+pub mod scripted_model;
 mod wire;
 
 pub use call::{

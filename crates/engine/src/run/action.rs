@@ -12,12 +12,12 @@ use ralph_core::{patch, text};
 use ralph_sandbox::{Error as SandboxError, Sandbox};
 
 use super::action_log::{ACTION_LOG_FILE, ActionLogEntry};
-use super::context::{RunContext, error_chain};
 use super::controls::ControlHandler;
 use super::egress_events::EgressEvents;
 use super::interrupts::Interrupts;
 use super::last_actions::{output_name, output_path};
-use super::model_state::ModelState;
+use super::model_clients::ModelState;
+use super::run_context::{RunContext, error_chain};
 use super::work_sandbox::WorkSandbox;
 use crate::check_command;
 use crate::error::{Error, file_error};

@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use ralph_core::event::{CarriedUsage, Event, EventLogLevel, RunStart};
+use ralph_core::identifiers::{RunId, TaskBranch};
 use ralph_core::money::MicroUsd;
-use ralph_core::names::{RunId, TaskBranch};
 use ralph_core::task;
 use ralph_sandbox::{Sandbox, SandboxLabel};
 use serde::Deserialize;
@@ -20,7 +20,7 @@ use super::runner::Runner;
 use super::work_sandbox::KeepSandbox;
 use crate::error::{Error, file_error};
 use crate::git::{self, BareRepo, Sha, UserRepo, in_sandbox};
-use crate::host::HostContext;
+use crate::host_context::HostContext;
 use crate::sandboxes;
 use crate::store::{EventObserver, write_atomic};
 

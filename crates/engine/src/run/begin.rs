@@ -13,7 +13,7 @@ use ralph_core::event::{
 };
 use ralph_core::gutter::LadderRung;
 use ralph_core::hash::sha256;
-use ralph_core::names::{RunId, TaskBranch};
+use ralph_core::identifiers::{RunId, TaskBranch};
 use ralph_core::policy::Policy;
 use ralph_core::task::Task;
 
@@ -23,7 +23,7 @@ use super::runner::Runner;
 use super::work_sandbox::KeepSandbox;
 use crate::error::{Error, file_error};
 use crate::git::{self, BareRepo, BaseCommit, UserRepo};
-use crate::host::HostContext;
+use crate::host_context::HostContext;
 use crate::store::{EventObserver, RunFolder, write_atomic};
 
 /// What a run is started with, as [`crate::setup`] works it out.

@@ -7,7 +7,7 @@ use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::Event;
 use ralph_core::task;
 
-use super::context::RunContext;
+use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::git::in_sandbox::{self, CloneStatus};

@@ -8,11 +8,11 @@ use ralph_core::gutter::{LadderRung, MitigationCause};
 use ralph_core::profile::ProfileEndpoint;
 use ralph_core::text;
 
-use super::context::RunContext;
 use super::finish::FinishStep;
 use super::interrupts::Interrupts;
-use super::model_state::ModelState;
+use super::model_clients::ModelState;
 use super::proposals::check_profile;
+use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::model::{self, ModelErrorClass};

@@ -6,13 +6,13 @@ use ralph_core::event::{Event, EventLogLevel, ModelCallOutcome, PinnedProfile};
 use ralph_core::hash::sha256;
 use ralph_core::money::MicroUsd;
 use ralph_core::price::TokenUsage;
-use ralph_proxy::observer::ChargeBasis;
+use ralph_proxy::egress_events::ChargeBasis;
 
-use super::call_files::{CallFiles, ReservedCall, SavedAnswer, recorded_reply, remove_reservation};
-use super::context::RunContext;
 use super::conversation;
 use super::diagnose::{diagnosis_number, parse_diagnosis, saturating_u32};
-use super::model_state::ModelState;
+use super::model_call_files::{CallFiles, ReservedCall, SavedAnswer, recorded_reply, remove_reservation};
+use super::model_clients::ModelState;
+use super::run_context::RunContext;
 use crate::audit::EngineCallResult;
 use crate::error::Error;
 use crate::model::CallKey;

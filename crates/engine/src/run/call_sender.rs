@@ -9,14 +9,14 @@ use ralph_core::redact::Redactor;
 use ralph_proxy::ledger::Reservation;
 use tokio_util::sync::CancellationToken;
 
-use super::call_files::{
-    CallCharge, CallFiles, ReservedCall, SavedAnswer, cost, estimate_request_tokens, remove_reservation,
-};
-use super::context::RunContext;
 use super::controls::ControlHandler;
 use super::egress_events::record_failed_attempt;
 use super::interrupts::{Interrupts, StopSignals, StopTokens};
-use super::model_state::ModelState;
+use super::model_call_files::{
+    CallCharge, CallFiles, ReservedCall, SavedAnswer, cost, estimate_request_tokens, remove_reservation,
+};
+use super::model_clients::ModelState;
+use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::model::{self, CallKey, LanguageModel, ModelRequest};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ralph_core::check_target::CheckTarget;
 use ralph_core::event::{CheckStage, Event, EventLogLevel};
+use ralph_core::gate_or_checkbox::CheckTarget;
 use ralph_core::next_step::{self, ClaimedBoxes};
 use ralph_core::run::{FinalAction, OpenIteration};
 use ralph_core::text;
@@ -12,11 +12,11 @@ use ralph_core::text;
 use super::action_log::read_action_log;
 use super::branch_update::BranchUpdate;
 use super::close_checkpoint::{CloneRevision, CloseCheckpoint, SavedCheck, TEST_OUTPUT_FILE};
-use super::context::RunContext;
 use super::interrupts::Interrupts;
 use super::iteration_report::{IterationReport, outcome, quoted_list, sample, summary};
-use super::model_state::ModelState;
+use super::model_clients::ModelState;
 use super::protected_files::ProtectionCheck;
+use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::check_command::{self, CommandResult};
 use crate::error::Error;

@@ -1,6 +1,6 @@
 //! Carries out the controls that users send to a run, and acknowledges each with an event.
 
-use ralph_core::control::{Control, TaskEdit};
+use ralph_core::control_request::{Control, TaskEdit};
 use ralph_core::event::{Event, EventLogLevel, RunStopReason};
 use ralph_core::policy::{self, Policy};
 use ralph_core::prompt::templates;
@@ -8,17 +8,17 @@ use ralph_core::redact::Redactor;
 use ralph_core::run::RunStatus;
 use ralph_sandbox::Error as SandboxError;
 
-use super::context::{RunContext, error_chain};
 use super::diagnose::RunDiagnosis;
 use super::finish::FinishStep;
 use super::interrupts::{Interrupts, StopSignals};
-use super::model_state::ModelState;
+use super::model_clients::ModelState;
 use super::proposals::{ProposalStep, check_profile};
+use super::run_context::{RunContext, error_chain};
 use super::runner::Runner;
 use super::work_sandbox::{KeepSandbox, WorkSandbox};
 use crate::control::{ControlRequest, IncomingControl};
 use crate::error::Error;
-use crate::host::HostContext;
+use crate::host_context::HostContext;
 use crate::store::{RunFolder, SilentObserver};
 
 /// Carries out a control on a run that no process holds, and releases the run afterwards.

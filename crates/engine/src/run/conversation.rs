@@ -10,7 +10,7 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use serde_json::Value;
 
 use crate::error::{Error, file_error};
-use crate::model::scripted::ScriptedReply;
+use crate::model::scripted_model::ScriptedReply;
 use crate::store::{RunFolder, write_atomic};
 
 /// The file's name in the folder of a run.
@@ -78,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::scripted::{ConversationScript, ReplyCondition};
+    use crate::model::scripted_model::{ConversationScript, ReplyCondition};
 
     fn reply(iteration: u32, call: u32, text: &str) -> ScriptedReply {
         let when = ReplyCondition { iteration: Some(iteration), call: Some(call), ..ReplyCondition::default() };

@@ -3,12 +3,12 @@
 use ralph_core::event::{Event, EventLogLevel, ModelCallOutcome};
 use ralph_core::money::MicroUsd;
 use ralph_core::price::TokenUsage;
-use ralph_proxy::observer::ChargeBasis;
+use ralph_proxy::egress_events::ChargeBasis;
 
-use super::context::RunContext;
+use super::run_context::RunContext;
 use crate::audit::{AuditLog, EngineCallResult, EngineCallTarget, LoggedCharge};
 use crate::error::Error;
-use crate::host::short_key_warning;
+use crate::host_context::short_key_warning;
 use crate::model;
 
 /// How many calls are read at once, and how many events they may become. Of more calls, those that cost nothing are

@@ -3,11 +3,11 @@
 use ralph_core::event::{Event, EventLogLevel, RunStopReason, RunVerdict};
 
 use super::close_iteration::CloseStep;
-use super::context::RunContext;
 use super::egress_events::EgressEvents;
 use super::interrupts::Interrupts;
-use super::model_state::ModelState;
+use super::model_clients::ModelState;
 use super::publish::PublishStep;
+use super::run_context::RunContext;
 use super::sandbox_setup::discard_proof_sandboxes;
 use super::unsettled_calls::UnsettledCalls;
 use super::work_sandbox::{KeepSandbox, WorkSandbox};

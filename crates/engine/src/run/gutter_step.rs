@@ -6,7 +6,7 @@ use ralph_core::event::{Event, IterationOutcome};
 use ralph_core::gutter::{self, IterationSample, LadderRung, LoopScore, MitigationCause};
 use serde::Serialize;
 
-use super::context::RunContext;
+use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 

@@ -10,11 +10,11 @@ use ralph_core::prompt::{
 };
 use ralph_core::text;
 
-use super::call_files::SavedAnswer;
-use super::context::RunContext;
-use super::excerpts::PromptExcerpts;
 use super::last_actions::PastActions;
+use super::model_call_files::SavedAnswer;
+use super::prompt_excerpts::PromptExcerpts;
 use super::prompt_refusals::refusals_text;
+use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::git::in_sandbox::CloneStatus;

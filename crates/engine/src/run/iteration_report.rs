@@ -5,15 +5,15 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use ralph_core::action::ActionKind;
-use ralph_core::check_target::CheckTarget;
 use ralph_core::event::{ActionOutcome, EventLogLevel, IterationOutcome};
+use ralph_core::gate_or_checkbox::CheckTarget;
 use ralph_core::gutter::{FailureSignature, IterationSample, TestCounts};
 use ralph_core::run::{FinalAction, OpenIteration};
 use ralph_core::text;
 
 use super::action_log::{ACTION_LOG_FILE, ActionLogEntry};
 use super::close_checkpoint::{CheckedTree, CloseCheckpoint};
-use super::context::RunContext;
+use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::check_command::CommandResult;
 use crate::error::Error;

@@ -9,7 +9,7 @@ use ralph_core::event::ActionOutcome;
 use ralph_core::prompt::{self, LastAction, OutputEnds};
 
 use super::action_log::{ActionLogEntry, read_action_log};
-use super::excerpts::whole_characters;
+use super::prompt_excerpts::whole_characters;
 use crate::error::{Error, file_error};
 use crate::store::RunFolder;
 

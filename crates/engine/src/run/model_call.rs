@@ -5,14 +5,14 @@ use ralph_core::event::{EventLogLevel, PinnedProfile, RunStopReason, RunVerdict}
 use ralph_core::text;
 
 use super::call_failure::{FailedCall, retriable};
-use super::call_files::{CallFiles, SavedAnswer, estimate_request_tokens, mask_answer};
 use super::call_record::CallRecord;
 use super::call_sender::{CallSender, SentCall};
-use super::context::RunContext;
 use super::finish::FinishStep;
 use super::interrupts::Interrupts;
 use super::iteration_prompt::PromptBuilder;
-use super::model_state::{ModelState, RejectedCall};
+use super::model_call_files::{CallFiles, SavedAnswer, estimate_request_tokens, mask_answer};
+use super::model_clients::{ModelState, RejectedCall};
+use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::model::{self, CallKey, ModelErrorClass, ModelRequest};

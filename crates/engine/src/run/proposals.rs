@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use ralph_core::control::{Control, TaskEdit};
+use ralph_core::control_request::{Control, TaskEdit};
 use ralph_core::diagnosis::{self, Proposal, ProposalList, RevisionStrictness};
 use ralph_core::event::{Event, EventLogLevel};
 use ralph_core::run::RunState;
 
-use super::context::RunContext;
 use super::proof_files::find_proof_files;
+use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::git::Sha;

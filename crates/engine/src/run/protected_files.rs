@@ -8,12 +8,12 @@ use std::sync::Arc;
 use ralph_core::hash::sha256;
 
 use super::close_checkpoint::{CheckedTree, CloseCheckpoint};
-use super::context::RunContext;
+use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::git::in_sandbox::{self, CloneStatus};
 use crate::git::{self, Sha};
-use crate::held_files::HeldFiles;
+use crate::proof_file_restore::HeldFiles;
 
 /// Protected files are read up to this size; for a larger one git's own comparison decides.
 const PROTECTED_CAP: u64 = 4 << 20;

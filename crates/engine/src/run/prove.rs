@@ -10,13 +10,13 @@ use ralph_core::run::{RunCheckResult, RunState};
 use ralph_core::text;
 
 use super::branch_update::BranchUpdate;
-use super::context::RunContext;
 use super::interrupts::Interrupts;
+use super::run_context::RunContext;
 use super::sandbox_setup::{SandboxRole, fresh_sandbox};
 use super::work_sandbox::WorkSandbox;
 use crate::check_command;
 use crate::error::Error;
-use crate::held_files::HeldFiles;
+use crate::proof_file_restore::HeldFiles;
 use crate::receipt::SigningKey;
 use crate::sandboxes;
 use crate::store::write_atomic;
@@ -171,7 +171,7 @@ fn receipt_body(state: &RunState, separation: bool) -> ReceiptBody {
         commit: state.pushed.clone().map(String::from).unwrap_or_default(),
         base_commit: started.base_commit.to_string(),
         backend: started.backend.clone(),
-        base_fingerprint: crate::host::base_fingerprint(started),
+        base_fingerprint: crate::host_context::base_fingerprint(started),
         model: None,
         cost: None,
         engine: Some(started.engine.clone()),

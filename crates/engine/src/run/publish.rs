@@ -5,8 +5,8 @@ use ralph_core::event::{Event, EventLogLevel, RunVerdict};
 use ralph_core::proof_files;
 use ralph_core::pull_request::{self, PublishReason, PullRequest, PullRequestValues};
 
-use super::context::RunContext;
 use super::prove::{proof_checks, sign_receipt};
+use super::run_context::RunContext;
 use crate::error::Error;
 use crate::git::Sha;
 use crate::scm::PublishedRun;

@@ -1,6 +1,6 @@
 //! Resumes a run from its folder and its sandbox alone.
 
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use ralph_core::event::{Event, RunVerdict};
 use ralph_core::next_step::{self, RunStep};
 use ralph_core::run::{RunState, RunStatus};
@@ -16,7 +16,7 @@ use super::unsettled_calls::UnsettledCalls;
 use super::work_sandbox::KeepSandbox;
 use crate::error::Error;
 use crate::git::in_sandbox;
-use crate::host::HostContext;
+use crate::host_context::HostContext;
 use crate::sandboxes;
 use crate::store::{EventObserver, RunFolder};
 

@@ -9,8 +9,8 @@ use ralph_core::run::{RunState, RunStatus};
 use tokio_util::sync::CancellationToken;
 
 use super::action::ActionStep;
+use super::agent_session::SessionStep;
 use super::close_iteration::CloseStep;
-use super::context::RunContext;
 use super::controls::ControlHandler;
 use super::diagnose::RunDiagnosis;
 use super::egress_events::EgressEvents;
@@ -18,14 +18,14 @@ use super::finish::FinishStep;
 use super::gutter_step::GutterStep;
 use super::interrupts::{Interrupts, StopSignals, WaitEnd};
 use super::model_call::ModelCallStep;
-use super::model_state::ModelState;
+use super::model_clients::ModelState;
 use super::proposals::ProposalStep;
 use super::prove::ProofStep;
 use super::publish::PublishStep;
-use super::ralph_files::RalphFiles;
+use super::ralph_folder_files::RalphFiles;
+use super::run_context::RunContext;
 use super::sandbox_recovery::SandboxRecovery;
 use super::sandbox_setup::{SandboxSetup, check_baseline};
-use super::session::SessionStep;
 use super::start_iteration::start_iteration;
 use super::unsettled_calls::UnsettledCalls;
 use super::work_sandbox::{KeepSandbox, WorkSandbox};
@@ -33,7 +33,7 @@ use crate::audit::AuditLog;
 use crate::control::ControlSocket;
 use crate::error::Error;
 use crate::git::BareRepo;
-use crate::host::HostContext;
+use crate::host_context::HostContext;
 use crate::store::{EventLog, EventObserver, RunFolder};
 
 /// A run that this process holds and drives.

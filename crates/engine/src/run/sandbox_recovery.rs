@@ -7,8 +7,8 @@ use ralph_core::gutter::{FailureSignature, IterationSample};
 use ralph_core::text;
 use ralph_sandbox::Error as SandboxError;
 
-use super::context::RunContext;
-use super::model_state::ModelState;
+use super::model_clients::ModelState;
+use super::run_context::RunContext;
 use super::sandbox_setup::SandboxSetup;
 use super::unsettled_calls::UnsettledCalls;
 use super::work_sandbox::WorkSandbox;

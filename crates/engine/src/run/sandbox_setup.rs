@@ -7,19 +7,19 @@ use std::sync::Arc;
 use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::{Event, EventLogLevel, RunStart};
 use ralph_core::lint::Severity;
-use ralph_core::{names, task};
+use ralph_core::{identifiers, task};
 use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxLimits, SandboxSpec};
 
-use super::context::RunContext;
 use super::egress::egress_request;
 use super::egress_events::EgressEvents;
-use super::model_state::ModelState;
+use super::model_clients::ModelState;
+use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::egress::{EgressAvailability, EgressRequest};
 use crate::error::Error;
 use crate::git::in_sandbox::StateFiles;
 use crate::git::{self, BareRepo};
-use crate::host::HostContext;
+use crate::host_context::HostContext;
 use crate::sandboxes::{self, SandboxRequest};
 
 /// The largest task file that is read.
@@ -143,7 +143,7 @@ async fn sandbox_name(backend: &dyn Backend, started: &RunStart, role: SandboxRo
         SandboxRole::Work => started.engine.clone(),
         SandboxRole::Proof | SandboxRole::Baseline => format!("{}-proof", started.engine),
     };
-    let name = names::sandbox_name(&agent, &started.branch, &foreign);
+    let name = identifiers::sandbox_name(&agent, &started.branch, &foreign);
     if listed.iter().any(|other| other.id == name) {
         backend.open(&name).await?.destroy().await?;
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::action_log::{ACTION_LOG_FILE, ActionLogEntry};
 use super::agent_output::SessionTranscript;
-use super::context::RunContext;
+use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::store::{RunFolder, write_atomic};

@@ -3,8 +3,8 @@
 use ralph_core::event::Event;
 
 use super::close_checkpoint::CloseCheckpoint;
-use super::context::RunContext;
-use super::model_state::ModelState;
+use super::model_clients::ModelState;
+use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 

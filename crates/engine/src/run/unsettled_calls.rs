@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use ralph_core::event::{EventLogLevel, PinnedProfile};
 
-use super::call_files::CallFiles;
 use super::call_record::CallRecord;
-use super::context::RunContext;
 use super::diagnose::diagnosis_dir;
 use super::egress_events::EgressEvents;
 use super::interrupts::Interrupts;
-use super::model_state::ModelState;
+use super::model_call_files::CallFiles;
+use super::model_clients::ModelState;
+use super::run_context::RunContext;
 use crate::error::Error;
 
 /// How long to wait for the usage of calls whose client is gone.

@@ -6,11 +6,11 @@ use ralph_core::policy::Policy;
 use ralph_core::run::RunState;
 use ralph_sandbox::Sandbox;
 
-use super::ralph_files::RalphFiles;
+use super::ralph_folder_files::RalphFiles;
 use crate::egress::{EgressLease, ModelAccess};
 use crate::error::Error;
 use crate::git::in_sandbox::{self, CloneStatus};
-use crate::held_files::HeldFiles;
+use crate::proof_file_restore::HeldFiles;
 use crate::sandboxes::GrantedSandbox;
 
 /// Whether the sandbox of a run that succeeded is kept.

@@ -3,7 +3,7 @@
 //!
 //! When to publish is decided in `ralph_core::next_step`; what a pull request says is written in `run::publish`.
 
-mod local;
+mod without_forge;
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::git::{BareRepo, Sha};
 use crate::store::RunFolder;
 
-pub use local::LocalScm;
+pub use without_forge::LocalScm;
 
 /// The run to publish.
 #[derive(Debug, Clone, Copy)]

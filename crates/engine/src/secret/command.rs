@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ralph_core::env::Env;
+use ralph_core::env_vars::Env;
 use ralph_core::secret::{CredentialCommand, Secret, read};
 
 use super::error::Error;

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ralph_core::env::{Env, EnvSource};
+use ralph_core::env_vars::{Env, EnvSource};
 use ralph_core::text;
 use zeroize::Zeroizing;
 

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ralph_core::env::Env;
+use ralph_core::env_vars::Env;
 use ralph_core::hash;
 use ralph_core::secret::{Secret, SecretName};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use ralph_core::env::{self, Env};
+use ralph_core::env_vars::{self, Env};
 use ralph_core::redact::is_too_short;
 use ralph_core::secret::{CredentialCommand, Secret, SecretKind, SecretName, known_credentials};
 
@@ -225,8 +225,8 @@ impl SecretStore {
             SecretStorage::File => (),
         }
         if let Some((_, from)) = self.env.lookup(name) {
-            let place = if from == env::EnvSource::DotEnv { "`.env`" } else { "the environment" };
-            let used = if source == SecretSource::Command && from == env::EnvSource::Process {
+            let place = if from == env_vars::EnvSource::DotEnv { "`.env`" } else { "the environment" };
+            let used = if source == SecretSource::Command && from == env_vars::EnvSource::Process {
                 "that value is used, and the command is not run"
             } else {
                 "the value that was stored now is used instead"
@@ -248,7 +248,7 @@ impl SecretStore {
         }
         if removed.is_empty() && entry.source.is_none() {
             return Err(match self.env.lookup(name) {
-                Some((_, env::EnvSource::DotEnv)) => Error::NotOurs { name: name.to_string(), place: "`.env`" },
+                Some((_, env_vars::EnvSource::DotEnv)) => Error::NotOurs { name: name.to_string(), place: "`.env`" },
                 Some(_) => Error::NotOurs { name: name.to_string(), place: "the environment" },
                 None => Error::Missing { name: name.to_string() },
             });
@@ -339,7 +339,7 @@ impl SecretStore {
 
     /// Reports whether the user who started ralph set a variable of this name.
     fn is_set_in_process(&self, name: &str) -> bool {
-        matches!(self.env.lookup(name), Some((_, env::EnvSource::Process)))
+        matches!(self.env.lookup(name), Some((_, env_vars::EnvSource::Process)))
     }
 
     fn in_environment(&self, name: &str) -> Result<Option<ResolvedSecret>, Error> {
@@ -358,9 +358,9 @@ impl SecretStore {
     }
 }
 
-fn environment_source(from: env::EnvSource) -> SecretSource {
+fn environment_source(from: env_vars::EnvSource) -> SecretSource {
     match from {
-        env::EnvSource::Process => SecretSource::Environment,
-        env::EnvSource::DotEnv => SecretSource::DotEnv,
+        env_vars::EnvSource::Process => SecretSource::Environment,
+        env_vars::EnvSource::DotEnv => SecretSource::DotEnv,
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
-use ralph_core::env::Env;
+use ralph_core::env_vars::Env;
 use ralph_core::redact::Redactor;
 use ralph_core::secret::{Secret, SecretKind, SecretName};
 

@@ -7,7 +7,7 @@ use aws_lc_rs::rsa::KeyPair;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use ralph_core::env::Env;
+use ralph_core::env_vars::Env;
 use ralph_core::secret::{Secret, SecretKind, build_probe};
 use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderValue};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ralph_core::agent::BadTemplate;
 use ralph_core::config::{self, UnknownBackend};
-use ralph_core::env::RALPH_STATE_DIR;
+use ralph_core::env_vars::RALPH_STATE_DIR;
 use ralph_core::exit_code::RalphExitCode;
 use ralph_core::policy::BadRule;
 use ralph_core::profile::ProfileError;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ralph_core::env::{Env, RALPH_STATE_DIR};
+use ralph_core::env_vars::{Env, RALPH_STATE_DIR};
 
 use super::SetupError;
 use crate::store::RalphHome;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ralph_core::names::RunId;
+use ralph_core::identifiers::RunId;
 use ralph_core::run::{RunListing, RunState};
 
 use super::RunFolder;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{Span, Timestamp};
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use ralph_core::event::RunStopReason;
 use ralph_core::run::RunStatus;
 use ralph_engine::control::send;

@@ -1,11 +1,11 @@
-//! Tests steering a run through `control::send` alone, while it works and while it rests.
+//! Tests steering a run through `control_request::send` alone, while it works and while it rests.
 
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ralph_core::control::{Control, ControlHosts};
+use ralph_core::control_request::{Control, ControlHosts};
 use ralph_core::event::{Event, EventLine, PinnedProfile, RunStopReason};
 use ralph_core::run::RunStatus;
 use ralph_engine::Error;

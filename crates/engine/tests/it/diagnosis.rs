@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use ralph_core::control::{Control, TaskEdit};
-use ralph_core::env::Env;
+use ralph_core::control_request::{Control, TaskEdit};
+use ralph_core::env_vars::Env;
 use ralph_core::event::{Event, EventLine, ModelCallOutcome, RunStopReason};
 use ralph_core::gutter::LadderRung;
 use ralph_core::money::MicroUsd;
 use ralph_core::run::{RunState, RunStatus};
 use ralph_engine::Error;
 use ralph_engine::control::send;
-use ralph_engine::host::HostContext;
+use ralph_engine::host_context::HostContext;
 use ralph_engine::run::{
     BudgetRaise, CONVERSATION_FILE, KeepSandbox, RecreateSandbox, RunSpec, StopSignals, begin, read_proposals, resume,
 };

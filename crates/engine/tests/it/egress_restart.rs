@@ -6,10 +6,10 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ralph_core::env::Env;
+use ralph_core::env_vars::Env;
 use ralph_core::event::{BaselineVerdict, CheckStage, Event, EventLine};
 use ralph_core::run::{RunState, RunStatus};
-use ralph_engine::host::HostContext;
+use ralph_engine::host_context::HostContext;
 use ralph_engine::run::{KeepSandbox, StopSignals, begin};
 use ralph_engine::store::{AnnouncePhase, EventObserver};
 use ralph_sandbox::{EgressServer as _, EgressSockets};

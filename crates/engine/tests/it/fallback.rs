@@ -1,6 +1,6 @@
 //! Tests a provider that gives no answer, and a fallback that continues the open iteration.
 
-use ralph_core::env::Env;
+use ralph_core::env_vars::Env;
 use ralph_core::event::{Event, EventLogLevel, ModelCallOutcome, PinnedProfile, RunStopReason};
 use ralph_core::gutter::{LadderRung, MitigationCause};
 use ralph_core::run::RunStatus;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use ralph_core::event::CommitIdentity;
-use ralph_core::names::TaskBranch;
+use ralph_core::identifiers::TaskBranch;
 use ralph_engine::git::in_sandbox::{
     self, BundleOutcome, BundleRequest, CloneSeed, CloneSnapshot, CommitPaths, StateFiles,
 };

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use globset::GlobSet;
-use ralph_core::names::TaskBranch;
+use ralph_core::identifiers::TaskBranch;
 use ralph_engine::git::{
     BareRepo, DiffLimits, FindingKind, GitAuth, GitProgram, GitRemote, ImportFinding, ImportLimits, ImportOutcome,
     ImportRefusal, ImportRules, RunName, Sha, UserRepo,

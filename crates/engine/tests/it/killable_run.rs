@@ -9,7 +9,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use ralph_core::budget::Budget;
-use ralph_core::env::Env;
+use ralph_core::env_vars::Env;
 use ralph_core::event::{
     CommitIdentity, Event, EventLine, IterationOutcome, ModelCallOutcome, PinnedProfile, RunProfiles,
 };
@@ -20,7 +20,7 @@ use ralph_core::price::Price;
 use ralph_core::receipt::{ReceiptBody, ReceiptCheck, ReceiptModel};
 use ralph_core::run::RunState;
 use ralph_core::task;
-use ralph_engine::host::HostContext;
+use ralph_engine::host_context::HostContext;
 use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, RunSpec, StopSignals, begin, resume};
 use ralph_engine::store::{AnnouncePhase, EventObserver, RalphHome, RunFolder, read_events};
 use ralph_testkit::repo::{TestRepo, hermetic_command};

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use ralph_core::price::TokenUsage;
 use ralph_core::profile::ProviderProtocol;
 use ralph_core::secret::Secret;
-use ralph_engine::model::scripted::{ConversationScript, ScriptLoadError, ScriptedModel};
+use ralph_engine::model::scripted_model::{ConversationScript, ScriptLoadError, ScriptedModel};
 use ralph_engine::model::{
     CallCancellation, CallKey, Error, KeyScheme, LanguageModel, LostCallPolicy, MAX_CALLS, ModelCallFailure,
     ModelErrorClass, ModelFinishReason, ModelReply, ModelRequest, RemoteEndpoint, RemoteModel, RetryDecision,

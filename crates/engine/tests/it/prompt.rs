@@ -5,11 +5,11 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use ralph_core::env::Env;
+use ralph_core::env_vars::Env;
 use ralph_core::event::{Event, EventLine, EventLogLevel};
 use ralph_core::prompt::{MAX_PROMPT_BYTES, PromptPart};
 use ralph_core::run::{RunState, RunStatus};
-use ralph_engine::host::HostContext;
+use ralph_engine::host_context::HostContext;
 use ralph_engine::run::{KeepSandbox, RunSpec, StopSignals, begin};
 use ralph_engine::store::{AnnouncePhase, EventObserver, RalphHome, SilentObserver};
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ralph_core::budget::BudgetKind;
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use ralph_core::event::{Event, EventLine, EventLogLevel, RunStopReason};
 use ralph_core::money::MicroUsd;
 use ralph_core::run::{RunState, RunStatus};

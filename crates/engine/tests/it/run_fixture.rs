@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ralph_core::env::Env;
+use ralph_core::env_vars::Env;
 use ralph_core::event::{Event, EventLine, ModelCallOutcome, PinnedProfile};
 use ralph_core::gutter::LadderRung;
 use ralph_core::money::MicroUsd;
 use ralph_core::price::Price;
 use ralph_core::run::RunState;
 use ralph_engine::Error;
-use ralph_engine::host::HostContext;
+use ralph_engine::host_context::HostContext;
 use ralph_engine::model::RetryPace;
 use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, Runner, StopSignals, begin, resume};
 use ralph_engine::store::{RunFolder, SilentObserver};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ralph_core::env::Env;
+use ralph_core::env_vars::Env;
 use ralph_core::event::Event;
 use ralph_core::policy::{Policy, PolicyMode};
 use ralph_engine::egress::EgressRequest;
-use ralph_engine::host::HostContext;
+use ralph_engine::host_context::HostContext;
 use ralph_engine::sandboxes::{self, SandboxRequest};
 use ralph_engine::store::RalphHome;
 use ralph_sandbox::local::LocalBackend;

@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use ralph_core::control::Control;
-use ralph_core::env::Env;
+use ralph_core::control_request::Control;
+use ralph_core::env_vars::Env;
 use ralph_core::event::{Event, PinnedProfile};
 use ralph_core::run::RunStatus;
 use ralph_engine::Error;
 use ralph_engine::control::send;
-use ralph_engine::host::HostContext;
+use ralph_engine::host_context::HostContext;
 use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, RunSpec, Runner, StopSignals, begin, resume};
 use ralph_engine::store::SilentObserver;
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ralph_core::audit::AuditRecordKind;
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use ralph_core::event::{Event, ModelCallOutcome};
 use ralph_core::money::MicroUsd;
 use ralph_core::price::TokenUsage;
@@ -15,7 +15,7 @@ use ralph_engine::control::send;
 use ralph_engine::model::RetryPace;
 use ralph_engine::run::{RecreateSandbox, rewind};
 use ralph_engine::store::SilentObserver;
-use ralph_proxy::observer::{ChargeBasis, ChargedCall, EgressEntry, EgressEvent, EgressExchange};
+use ralph_proxy::egress_events::{ChargeBasis, ChargedCall, EgressEntry, EgressEvent, EgressExchange};
 use ralph_testkit::model_server::{FakeModelServer, ModelBehaviour};
 use serde_json::{Value, json};
 use tokio::time::sleep;

@@ -4,8 +4,8 @@ use ralph_core::egress::EgressTarget;
 use ralph_core::policy::canonical_host;
 
 use super::packet::{self, DnsMessage, DnsQueryKind, DnsResponseCode};
-use crate::context::ConnectionContext;
-use crate::observer::{DecisionReason, EgressEntry};
+use crate::connection_context::ConnectionContext;
+use crate::egress_events::{DecisionReason, EgressEntry};
 
 /// Answers a message; `None` if it must not be answered.
 ///

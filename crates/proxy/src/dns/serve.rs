@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::answer::answer;
 use super::packet::MAX_MESSAGE;
-use crate::context::ConnectionContext;
+use crate::connection_context::ConnectionContext;
 use crate::stream::ClientStream;
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);

@@ -17,10 +17,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::context::ConnectionContext;
+use crate::connection_context::ConnectionContext;
 use crate::credential::leak_scan::{ForbiddenMatch, LeakScanner};
 use crate::dial::{PermittedStream, connect_tls};
-use crate::observer::{AlarmKind, DecisionReason, EgressEntry};
+use crate::egress_events::{AlarmKind, DecisionReason, EgressEntry};
 use crate::policy::TargetRefusal;
 
 /// The most bytes that are buffered on one side of an exchange for the other.

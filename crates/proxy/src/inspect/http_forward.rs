@@ -18,13 +18,13 @@ use ralph_core::egress::{AccessRequest, EgressTarget, HTTP_PORT, HTTPS_PORT};
 use tokio::sync::Mutex;
 
 use super::host_connection::{BUFFER_SIZE, HostConnection, OutboundBody};
-use crate::context::ConnectionContext;
+use crate::connection_context::ConnectionContext;
 use crate::credential;
 use crate::credential::header_filter;
 use crate::credential::leak_scan::LeakScanner;
+use crate::egress_events::{AlarmKind, DecisionReason, EgressEntry, EgressExchange, RequestSummary};
 use crate::model_gateway::response_body::{ExchangeReport, MeteredBody, ResponseConnection};
 use crate::model_gateway::{self, GatewayResponse};
-use crate::observer::{AlarmKind, DecisionReason, EgressEntry, EgressExchange, RequestSummary};
 use crate::parse::strict_http1::StrictHttpStream;
 use crate::policy::TargetRefusal;
 use crate::refusal_reply::ProxyReply;

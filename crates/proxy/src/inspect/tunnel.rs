@@ -18,9 +18,9 @@ use tokio_rustls::TlsAcceptor;
 use super::client_hello::{self, ClientHello};
 use super::http_forward::{self, TargetForm};
 use super::mitm_ca::MitmCa;
-use crate::context::ConnectionContext;
+use crate::connection_context::ConnectionContext;
 use crate::dial::PermittedStream;
-use crate::observer::{DecisionReason, EgressEntry, EgressEvent, EgressTunnel};
+use crate::egress_events::{DecisionReason, EgressEntry, EgressEvent, EgressTunnel};
 use crate::policy::TargetRefusal;
 use crate::stream::{ByteCountReader, ClientStream, PrefixedStream};
 

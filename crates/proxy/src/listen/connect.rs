@@ -5,9 +5,9 @@ use std::sync::Arc;
 use ralph_core::egress::EgressTarget;
 use tokio::io::AsyncWriteExt;
 
-use crate::context::ConnectionContext;
+use crate::connection_context::ConnectionContext;
+use crate::egress_events::{DecisionReason, EgressEntry};
 use crate::inspect::tunnel;
-use crate::observer::{DecisionReason, EgressEntry};
 use crate::parse::request_head::RequestHead;
 use crate::refusal_reply::ProxyReply;
 use crate::stream::{ClientStream, write_and_close};

@@ -9,10 +9,10 @@ use tokio::time::timeout;
 
 use super::connect;
 use super::socks;
-use crate::context::ConnectionContext;
+use crate::connection_context::ConnectionContext;
+use crate::egress_events::{DecisionReason, EgressEntry};
 use crate::inspect::http_forward;
 use crate::inspect::http_forward::TargetForm;
-use crate::observer::{DecisionReason, EgressEntry};
 use crate::parse::request_head;
 use crate::refusal_reply::ProxyReply;
 use crate::stream::{ClientStream, PrefixedStream, write_and_close};

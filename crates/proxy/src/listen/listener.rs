@@ -19,12 +19,12 @@ use tokio_util::task::TaskTracker;
 
 use super::explicit;
 use super::transparent;
-use crate::context::ConnectionContext;
+use crate::connection_context::ConnectionContext;
 use crate::dns;
+use crate::egress_events::{DecisionReason, EgressEntry, EgressEvent, EgressObserver};
 use crate::grant::ProxyGrant;
 use crate::limits::ProxyLimits;
 use crate::model_gateway::DrainTasks;
-use crate::observer::{DecisionReason, EgressEntry, EgressEvent, EgressObserver};
 use crate::refusal_reply::ProxyReply;
 use crate::stream::{ActivityClock, ActivityStream};
 use crate::upstream_network::EgressResolver;

@@ -8,9 +8,9 @@ use ralph_core::egress::{BadTarget, EgressTarget};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::context::ConnectionContext;
+use crate::connection_context::ConnectionContext;
+use crate::egress_events::{DecisionReason, EgressEntry};
 use crate::inspect::tunnel;
-use crate::observer::{DecisionReason, EgressEntry};
 use crate::stream::{ClientStream, write_and_close};
 
 pub(crate) const VERSION: u8 = 5;

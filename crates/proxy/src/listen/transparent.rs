@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use ralph_core::egress::{AccessRequest, EgressTarget, HTTPS_PORT};
 
-use crate::context::ConnectionContext;
+use crate::connection_context::ConnectionContext;
+use crate::egress_events::{DecisionReason, EgressEntry};
 use crate::inspect::tunnel::{self, TunnelEnd};
-use crate::observer::{DecisionReason, EgressEntry};
 use crate::stream::ClientStream;
 
 const ENTRY: EgressEntry = EgressEntry::Transparent;

@@ -7,9 +7,9 @@ use ralph_core::money::MicroUsd;
 use ralph_core::price::{CacheLifetime, Price, TokenUsage};
 
 use super::route::RouteModels;
+use crate::egress_events::{ChargeBasis, ChargedCall};
 use crate::ledger::Reservation;
 use crate::meter::{MeteredAnswer, is_same_model};
-use crate::observer::{ChargeBasis, ChargedCall};
 
 /// A call that was allowed, and its reservation.
 #[derive(Debug)]

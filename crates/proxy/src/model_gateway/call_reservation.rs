@@ -8,9 +8,9 @@ use ralph_core::price::CacheLifetime;
 use super::call_charge::PendingCharge;
 use super::gateway_request::{GatewayRequest, printable};
 use super::route::RouteModel;
+use crate::egress_events::EgressEvent;
 use crate::ledger::LedgerRate;
 use crate::meter::{self, GatewayRefusal};
-use crate::observer::EgressEvent;
 
 /// A call that was reserved.
 pub(super) struct PreparedCall {

@@ -25,7 +25,7 @@ use super::call_charge::{self, PendingCharge};
 use super::endpoint_pool::{ConnectionLease, EndpointError};
 use super::response_body::{ExchangeReport, ResponseConnection};
 use super::route::RouteUpstream;
-use crate::context::ConnectionContext;
+use crate::connection_context::ConnectionContext;
 use crate::credential::header_filter;
 use crate::meter::{self, UsageTee};
 

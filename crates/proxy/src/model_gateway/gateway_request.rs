@@ -18,11 +18,11 @@ use super::drain::InFlightRequest;
 use super::endpoint_pool::{ConnectionLease, EndpointError};
 use super::response_body::{CallMeter, ExchangeReport, MeteredBody, ResponseConnection, RoutePermit};
 use super::route::{self, ModelRoute};
-use crate::context::ConnectionContext;
+use crate::connection_context::ConnectionContext;
 use crate::credential::header_filter;
 use crate::credential::leak_scan::LeakScanner;
+use crate::egress_events::{AlarmKind, ChargedCall as Charged, EgressEntry, EgressEvent, EgressExchange};
 use crate::meter::{self, GatewayRefusal, RefusalResponse, RouteApi, RouteEndpoint, UsageTee, classify_endpoint};
-use crate::observer::{AlarmKind, ChargedCall as Charged, EgressEntry, EgressEvent, EgressExchange};
 
 /// A body that takes noticeably long to parse.
 const LONG_BODY: usize = 256 * 1024;

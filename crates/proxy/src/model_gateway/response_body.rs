@@ -15,12 +15,12 @@ use super::call_charge::PendingCharge;
 use super::drain::{self, DrainTasks};
 use super::endpoint_pool::ConnectionLease;
 use super::route::RouteUpstream;
-use crate::context::ConnectionContext;
+use crate::connection_context::ConnectionContext;
 use crate::credential::leak_scan::{ForbiddenMatch, LeakScanner};
-use crate::meter::UsageTee;
-use crate::observer::{
+use crate::egress_events::{
     AlarmKind, ChargedCall, DecisionReason, EgressAlarm, EgressEntry, EgressEvent, EgressExchange, EgressObserver,
 };
+use crate::meter::UsageTee;
 use crate::policy::RoutePolicyCheck;
 
 /// What has to be reported and charged when an exchange ends, however it ends.

@@ -6,8 +6,8 @@ use hyper::header::HeaderMap;
 
 use super::gateway_request::GatewayRequest;
 use crate::credential::{self, ProxyCredential};
+use crate::egress_events::AlarmKind;
 use crate::meter::GatewayRefusal;
-use crate::observer::AlarmKind;
 
 impl GatewayRequest<'_> {
     /// Replaces the phantom by the real credential; refuses a request without it.

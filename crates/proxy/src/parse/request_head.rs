@@ -7,8 +7,8 @@
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 
+use crate::egress_events::DecisionReason;
 use crate::limits::ProxyLimits;
-use crate::observer::DecisionReason;
 
 const MAX_HEADERS: usize = 96;
 

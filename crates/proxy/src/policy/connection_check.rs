@@ -7,7 +7,7 @@ use ralph_core::egress::{AccessRequest, DecisionReason, EgressTarget, decide_add
 use ralph_core::policy::Policy;
 use tokio::sync::watch;
 
-use super::own_address::kind_with_own;
+use super::host_addresses::kind_with_own;
 
 /// One attempt to reach a target. It subscribes to the policy before the first decision, so that no change is missed.
 #[derive(Debug)]

@@ -4,11 +4,11 @@
 //! asks the kernel about addresses.
 
 mod connection_check;
-mod own_address;
+mod host_addresses;
 mod policy_check;
 mod route_check;
 
 pub(crate) use connection_check::{ConnectionPermit, ConnectionPolicyCheck, TargetRefusal};
-pub use own_address::internal_address_kind;
+pub use host_addresses::internal_address_kind;
 pub(crate) use policy_check::PolicyCheck;
 pub(crate) use route_check::RoutePolicyCheck;

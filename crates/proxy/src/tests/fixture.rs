@@ -16,9 +16,9 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::egress_events::{EgressDecision, EgressEvent, EgressObserver};
 use crate::limits::ProxyLimits;
 use crate::listen::{ListenerSockets, ProxyHandle, serve_with_limits};
-use crate::observer::{EgressDecision, EgressEvent, EgressObserver};
 use crate::upstream_network::{EgressResolver, ResolverFuture};
 
 pub(super) const PUBLIC: &str = "93.184.215.14";

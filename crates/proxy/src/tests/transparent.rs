@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::fixture::{DecisionRecorder, PUBLIC, ProxyFixture, RecordingResolver, allowing, answers_to, next, rest};
-use crate::context::ConnectionContext;
+use crate::connection_context::ConnectionContext;
 use crate::grant::ProxyGrant;
 use crate::inspect::MitmCa;
 use crate::inspect::client_hello::tests::hello;

@@ -11,10 +11,10 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::fixture::{DecisionRecorder, PUBLIC, ProxyFixture, allowing, answers_to, next, rest};
-use crate::context::ConnectionContext;
+use crate::connection_context::ConnectionContext;
+use crate::egress_events::EgressEntry;
 use crate::inspect::client_hello::tests::hello;
 use crate::limits::ProxyLimits;
-use crate::observer::EgressEntry;
 use crate::upstream_network::{EgressResolver, ResolverFuture};
 
 #[tokio::test]

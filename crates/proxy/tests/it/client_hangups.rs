@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ralph_proxy::observer::ChargeBasis;
+use ralph_proxy::egress_events::ChargeBasis;
 use ralph_testkit::model_server::{FakeModelScript, FakeModelServer, ScriptedTurn};
 use tokio::io::AsyncWriteExt;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_core::policy::{Policy, PolicyMode};
-use ralph_proxy::observer::{ChargeBasis, EgressEvent};
+use ralph_proxy::egress_events::{ChargeBasis, EgressEvent};
 use ralph_testkit::model_server::{FakeModelScript, FakeModelServer, ScriptedTurn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -12,15 +12,15 @@ use ralph_core::policy::{Policy, PolicyMode};
 use ralph_core::price::Price;
 use ralph_core::secret::Secret;
 use ralph_proxy::credential::{CredentialPlacement, ProxyCredential};
+use ralph_proxy::egress_events::{
+    AlarmKind, ChargedCall, EgressAlarm, EgressEvent, EgressExchange, EgressObserver, PersistFuture,
+};
 use ralph_proxy::grant::ProxyGrant;
 use ralph_proxy::ledger::{Ledger, LedgerCaps};
 use ralph_proxy::limits::ProxyLimits;
 use ralph_proxy::listen::{ListenerSockets, ProxyHandle, serve_with_limits};
 use ralph_proxy::meter::RouteApi;
 use ralph_proxy::model_gateway::{ModelRoute, RouteModel};
-use ralph_proxy::observer::{
-    AlarmKind, ChargedCall, EgressAlarm, EgressEvent, EgressExchange, EgressObserver, PersistFuture,
-};
 use ralph_proxy::upstream_network::{EgressResolver, ResolverFuture};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::CertificateDer;

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ralph_proxy::egress_events::{AlarmKind, EgressEntry, EgressEvent, EgressTunnel};
 use ralph_proxy::grant::ProxyGrant;
 use ralph_proxy::meter::RouteApi;
-use ralph_proxy::observer::{AlarmKind, EgressEntry, EgressEvent, EgressTunnel};
-use ralph_proxy::outflow::OutflowMeter;
+use ralph_proxy::sent_bytes_alarm::OutflowMeter;
 use ralph_testkit::model_server::{FakeModelScript, FakeModelServer, ScriptedTurn};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

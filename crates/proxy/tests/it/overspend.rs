@@ -133,8 +133,11 @@ async fn check(
     let reported: MicroUsd = events.calls().iter().map(|call| call.cost).sum();
     assert_eq!(reported, charged.0, "trial {seed}: what was reported is what was charged");
     assert_eq!(events.alarms(), [], "trial {seed}");
-    events.all().iter().filter(|event| matches!(event, ralph_proxy::observer::EgressEvent::BudgetSpent { .. })).count()
-        as u64
+    events
+        .all()
+        .iter()
+        .filter(|event| matches!(event, ralph_proxy::egress_events::EgressEvent::BudgetSpent { .. }))
+        .count() as u64
 }
 
 fn priced(bill: ServerBill) -> (MicroUsd, u64) {

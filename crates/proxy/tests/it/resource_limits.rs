@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ralph_core::money::MicroUsd;
+use ralph_proxy::egress_events::{DecisionReason, EgressEvent};
 use ralph_proxy::ledger::{Ledger, LedgerAmount};
 use ralph_proxy::limits::ProxyLimits;
-use ralph_proxy::observer::{DecisionReason, EgressEvent};
 use ralph_testkit::model_server::{FakeModelServer, ScriptedTurn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

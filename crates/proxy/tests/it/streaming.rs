@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ralph_core::hash::sha256;
-use ralph_proxy::observer::ChargeBasis;
+use ralph_proxy::egress_events::ChargeBasis;
 use ralph_testkit::model_server::{FakeModelScript, FakeModelServer, ScriptedTurn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -2,9 +2,9 @@
 
 use ralph_core::money::MicroUsd;
 use ralph_core::price::{Price, TokenUsage};
+use ralph_proxy::egress_events::{ChargeBasis, ChargedCall, EgressEvent};
 use ralph_proxy::meter::RouteApi;
 use ralph_proxy::model_gateway::RouteModel;
-use ralph_proxy::observer::{ChargeBasis, ChargedCall, EgressEvent};
 use serde_json::json;
 
 use crate::fixture::{

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ralph_core::env::Env;
+use ralph_core::env_vars::Env;
 use ralph_core::event::PinnedProfile;
 use ralph_core::money::MicroUsd;
 use ralph_core::policy::Policy;
 use ralph_core::price::Price;
 use ralph_engine::egress::{EgressLease, EgressManager, EgressRequest, SecretGrant};
-use ralph_engine::host::HostContext;
+use ralph_engine::host_context::HostContext;
 use ralph_engine::sandboxes::{self, SandboxRequest};
 use ralph_engine::secret::SecretStore;
 use ralph_engine::store::{RalphHome, RunFolder};

@@ -13,8 +13,8 @@ use super::build_failure::{NamespaceSettings, explain_failure};
 use super::cage::RunningCage;
 use super::cage_owners::{self, CagePidFile};
 use super::cgroup::{self, CageCgroups, CgroupLimits, CgroupParents};
-use super::checks;
 use super::disk_watch::{self, DiskWatch};
+use super::host_requirements;
 use super::host_system::{self, HostSystem};
 use super::launcher_process::{LauncherProcess, LauncherProgram};
 use super::layout::{self, CageRequest};
@@ -164,7 +164,7 @@ impl Backend for EmbeddedBackend {
     }
 
     async fn checks(&self) -> Vec<BackendCheck> {
-        checks::check_host(self)
+        host_requirements::check_host(self)
     }
 
     fn explain(&self, error: &Error) -> Option<String> {

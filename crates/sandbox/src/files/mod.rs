@@ -6,16 +6,16 @@
 //! (the callers decide), and hard links, which look like any other file: a backend must not share a filesystem region
 //! with files that the agent may not see.
 
+mod change_stamps;
 mod path;
 mod read;
 mod remove_tree;
 mod root_dir;
-mod stamp;
 mod write;
 
+pub use change_stamps::stamps;
 pub(crate) use read::open;
 pub use read::{MAX_ENTRIES, copy_out, list, read};
 pub use remove_tree::remove_tree;
 pub use root_dir::RootDir;
-pub use stamp::stamps;
 pub use write::{append, copy_in, mkdirs, replace};

@@ -7,7 +7,7 @@ use std::path::Path;
 use ralph_core::hash::{Sha256Hasher, sha256};
 use serde_json::{Value, json};
 
-use super::document::REF_NAME;
+use super::oci_json::REF_NAME;
 use super::{ImageConfig, manifest};
 
 /// The modification time of everything in a built image.

@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use super::decompress::BlobCompression;
 use super::digest::Digest;
-use super::document::{BlobDescriptor, DockerSaveEntry, ImageConfigDocument, ImageMediaType, IndexOrManifest};
 use super::error::printable;
+use super::oci_json::{BlobDescriptor, DockerSaveEntry, ImageConfigDocument, ImageMediaType, IndexOrManifest};
 use super::source::ImageSource;
 use super::{ImageConfig, ImageError, ImageLimits};
 

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 
 use super::decompress::{BlobCompression, CountingReader, LimitedReader};
 use super::digest::{Digest, HashingReader};
+use super::image_description::ImageMeta;
 use super::layer::{UnpackTotals, apply_layer};
 use super::lock::ImageLock;
 use super::manifest::{self, ImageLayer, ResolvedImage, mismatch};
-use super::meta::ImageMeta;
 use super::source::ImageSource;
 use super::tree::ImageTree;
 use super::{ImageConfig, ImageError, ImageLimits, ImageReference, disk_usage, rootfs};

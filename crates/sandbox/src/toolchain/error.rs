@@ -23,7 +23,7 @@ impl ToolchainError {
             Self::Home { .. } => Some("set `HOME` to your home folder".to_owned()),
             Self::Unknown { meant: Some(meant), .. } => Some(format!("did you mean `{meant}`?")),
             Self::Unknown { meant: None, .. } => {
-                Some(format!("known toolchains: {}", super::names::known().join(", ")))
+                Some(format!("known toolchains: {}", super::tool_names::known().join(", ")))
             }
             Self::Missing { name } => Some(format!("install `{name}`, or remove it from `sandbox.toolchains`")),
             Self::NoDirectory { .. } => Some("name an existing directory in `sandbox.toolchains`".to_owned()),

@@ -11,7 +11,7 @@ use super::path_policy::UserHome;
 use super::setup::ToolchainSetup;
 use super::setup_builder::{DirectoryClaim, PathEntry, ToolchainPlan};
 use super::{
-    cache, fs_probe, known_tools, names, other_path_dirs, polyglot_manager, program_links, registries, rust,
+    cache, fs_probe, known_tools, multi_language_manager, other_path_dirs, program_links, registries, rust, tool_names,
     version_manager,
 };
 
@@ -74,10 +74,10 @@ impl<'a> ToolchainRequest<'a> {
             let refused = || ToolchainError::Refused { path: path.to_owned(), why: "its path contains `..`" };
             return fs_probe::clean(path).map(Self::Folder).ok_or_else(refused);
         }
-        if names::is_known(name) {
+        if tool_names::is_known(name) {
             return Ok(Self::Name(name));
         }
-        Err(ToolchainError::Unknown { name: name.to_owned(), meant: did_you_mean(name, names::known()) })
+        Err(ToolchainError::Unknown { name: name.to_owned(), meant: did_you_mean(name, tool_names::known()) })
     }
 }
 
@@ -125,7 +125,7 @@ fn visit_path_dir(plan: &mut ToolchainPlan<'_>, dir: &Path) {
 }
 
 fn claim(plan: &mut ToolchainPlan<'_>, entry: &PathEntry) -> DirectoryClaim {
-    let claims = [rust::claim, version_manager::claim, polyglot_manager::claim, known_tools::claim];
+    let claims = [rust::claim, version_manager::claim, multi_language_manager::claim, known_tools::claim];
     let mine = claims.iter().any(|claim| claim(plan, entry) == DirectoryClaim::Mine);
     if mine { DirectoryClaim::Mine } else { DirectoryClaim::NotMine }
 }
@@ -134,7 +134,7 @@ fn claim(plan: &mut ToolchainPlan<'_>, entry: &PathEntry) -> DirectoryClaim {
 fn find_at_usual_paths(plan: &mut ToolchainPlan<'_>, named: &[ToolchainRequest<'_>]) -> Result<(), ToolchainError> {
     for named in named {
         let ToolchainRequest::Name(word) = named else { continue };
-        let tools: Vec<&names::ToolName> = names::tools(word).collect();
+        let tools: Vec<&tool_names::ToolName> = tool_names::tools(word).collect();
         for pattern in tools.iter().flat_map(|tool| tool.usual) {
             if plan.has_found(word) {
                 break;
@@ -143,7 +143,7 @@ fn find_at_usual_paths(plan: &mut ToolchainPlan<'_>, named: &[ToolchainRequest<'
                 claim(plan, &entry);
             }
         }
-        let program = names::program(word);
+        let program = tool_names::program(word);
         let on_path = |program: &str| plan.paths().iter().any(|dir| dir.join(program).is_file());
         if !plan.has_found(word) && !program.is_some_and(on_path) {
             return Err(ToolchainError::Missing { name: (*word).to_owned() });

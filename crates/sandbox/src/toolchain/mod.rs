@@ -25,10 +25,9 @@ mod find;
 mod fs_probe;
 mod host;
 mod known_tools;
-mod names;
+mod multi_language_manager;
 mod other_path_dirs;
 mod path_policy;
-mod polyglot_manager;
 mod program_links;
 mod registries;
 mod rust;
@@ -37,6 +36,7 @@ mod setup;
 mod setup_builder;
 #[cfg(test)]
 mod tests;
+mod tool_names;
 mod version_manager;
 
 pub use error::ToolchainError;

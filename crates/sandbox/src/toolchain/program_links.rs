@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::fs_probe::{self, HostFileKind};
 use super::setup_builder::{DirectoryClaim, PathEntry, ToolchainPlan};
-use super::{known_tools, polyglot_manager, version_manager};
+use super::{known_tools, multi_language_manager, version_manager};
 
 /// The most programs named in one note.
 const MAX_LISTED: usize = 5;
@@ -47,7 +47,7 @@ fn leads_inside(plan: &mut ToolchainPlan<'_>, dir: &Path, link: &Path) -> bool {
 /// Shows the toolchain that a program belongs to, without adding it to the `PATH`.
 fn bind_owner(plan: &mut ToolchainPlan<'_>, real: &Path) -> bool {
     let entry = PathEntry { named: real.to_owned(), real: real.to_owned() };
-    let claims = [version_manager::claim, polyglot_manager::claim, known_tools::claim];
+    let claims = [version_manager::claim, multi_language_manager::claim, known_tools::claim];
     plan.keeping_path(|plan| claims.iter().any(|claim| claim(plan, &entry) == DirectoryClaim::Mine))
 }
 

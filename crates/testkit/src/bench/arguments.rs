@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::option::{BenchOption, OptionValue};
+use super::command_line::{BenchOption, OptionValue};
 
 /// The standard directories of programs.
 const STANDARD_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

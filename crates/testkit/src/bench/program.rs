@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use tokio::runtime::{Builder, Runtime};
 
 use super::arguments::{self, BenchArguments, BenchCommand};
+use super::command_line::{self, BenchOption};
 use super::failure::report_failure;
-use super::option::{self, BenchOption};
-use super::page::BenchPage;
+use super::markdown_report::BenchPage;
 use super::report::BenchReport;
 
 /// The result of every part of a bench; errors are only printed to a terminal.
@@ -37,7 +37,7 @@ impl BenchProgram {
         words: impl Iterator<Item = String>,
         measure: impl FnOnce(&BenchArguments) -> BenchResult<BenchReport>,
     ) -> ExitCode {
-        let usage = || option::usage(self.name, self.options);
+        let usage = || command_line::usage(self.name, self.options);
         let arguments = match arguments::parse(self.options, words) {
             Ok(BenchCommand::Measure(arguments)) => arguments,
             Ok(BenchCommand::Help) => return print_usage(&usage(), TARGETS_MET),

@@ -1,9 +1,9 @@
 //! Formats one event as one line for people. Text that an agent wrote is stripped of terminal control sequences.
 
-use ralph_core::check_target::CheckTarget;
 use ralph_core::event::{
     ActionOutcome, BaselineVerdict, CheckStage, Event, EventLogLevel, IterationOutcome, ModelCallOutcome, RunVerdict,
 };
+use ralph_core::gate_or_checkbox::CheckTarget;
 use ralph_core::gutter::{LadderRung, MitigationCause};
 use ralph_core::policy::{PolicyRule, shell_argument};
 use ralph_core::run::RunState;

@@ -1,7 +1,7 @@
 //! Tracks the controls that the run has not answered yet, and the last answer. Only an event counts as an answer.
 
 use jiff::Timestamp;
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use ralph_core::event::Event;
 
 /// How long a good answer stays on the screen.

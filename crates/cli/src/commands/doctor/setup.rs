@@ -7,7 +7,7 @@ use ralph_engine::setup::{RunOverrides, config_file, load_profiles, resolve_conf
 use super::super::profile::{ProfileKeyStatus, profile_key_status};
 use super::{BackendCheckStatus, DoctorFinding, finding};
 use crate::error::CliError;
-use crate::setup::CliSetup;
+use crate::run_setup::CliSetup;
 
 pub(super) async fn check_setup(setup: &CliSetup) -> Vec<DoctorFinding> {
     let top = setup.repo_top().await;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use ralph_core::config::{ConfigOrigin, parse_toml};
-use ralph_core::control::{Control, ControlHosts};
+use ralph_core::control_request::{Control, ControlHosts};
 use ralph_core::egress::{EgressTarget, is_localhost};
 use ralph_core::exit_code::RalphExitCode;
 use ralph_core::policy::{BadRule, HostPattern, PRESETS, Policy, PolicyMode, PolicyRule, expand, shell_argument};
@@ -19,8 +19,8 @@ use super::config_edit::{ConfigEdit, edit};
 use crate::args::PolicyChangeArgs;
 use crate::commands::send_control::send_with_notice;
 use crate::error::{CliError, CliResult};
-use crate::setup::{CliSetup, error_with_hint};
-use crate::ui::Ui;
+use crate::run_setup::{CliSetup, error_with_hint};
+use crate::terminal_output::Ui;
 
 /// The list to which hosts are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,8 +15,8 @@ use super::allow_command;
 use crate::args::PolicyLogArgs;
 use crate::error::{CliError, CliResult};
 use crate::render::align_columns;
-use crate::setup::CliSetup;
-use crate::ui::{DIM, GREEN, RED, Ui, YELLOW, one_line, paint};
+use crate::run_setup::CliSetup;
+use crate::terminal_output::{DIM, GREEN, RED, Ui, YELLOW, one_line, paint};
 
 /// How often a followed run is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);

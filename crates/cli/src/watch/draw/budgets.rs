@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 
 use super::super::model::WatchModel;
 use super::super::spend_text::forecast_text;
-use super::super::text::{
+use super::super::text_layout::{
     align_left, align_right, bar, display_width, format_count, format_duration, format_money, format_time_limit,
     truncate,
 };

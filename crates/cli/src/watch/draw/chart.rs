@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 
 use super::super::model::WatchModel;
 use super::super::spend_text::format_amount;
-use super::super::text::{align_left, align_right, truncate};
+use super::super::text_layout::{align_left, align_right, truncate};
 use super::theme::{TextTone, style};
 
 /// Columns for the axis labels.

@@ -9,7 +9,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 
 use super::super::model::WatchModel;
-use super::super::text::{single_line, truncate};
+use super::super::text_layout::{single_line, truncate};
 use super::theme::{TextTone, style};
 
 /// Returns how many boxes are verified, as text.

@@ -7,7 +7,7 @@ use ralph_web::view;
 use ratatui::text::{Line, Span};
 
 use super::super::model::WatchModel;
-use super::super::text::{align_left, display_width, format_duration, single_line, truncate, wrap};
+use super::super::text_layout::{align_left, display_width, format_duration, single_line, truncate, wrap};
 use super::theme::{TextTone, style};
 
 /// Returns the lines of the header; there are more of them when there is more to say.

@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use super::super::model::WatchModel;
-use super::super::text::{align_left, align_right, format_duration, format_money, pluralize, truncate};
+use super::super::text_layout::{align_left, align_right, format_duration, format_money, pluralize, truncate};
 use super::theme::{TextTone, style};
 
 /// The width of time, cost and score; number and outcome have the rest.

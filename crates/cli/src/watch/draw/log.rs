@@ -5,7 +5,7 @@ use ratatui::text::{Line, Span};
 
 use super::super::log_panel::LogPanelRow;
 use super::super::model::WatchModel;
-use super::super::text::{pluralize, truncate};
+use super::super::text_layout::{pluralize, truncate};
 use super::theme::{TextTone, style};
 
 /// Returns whether the log follows, and how to follow again.

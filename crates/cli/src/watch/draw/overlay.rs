@@ -10,7 +10,9 @@ use ratatui::widgets::{Block, BorderType, Clear, Paragraph};
 
 use super::super::keys::{KEY_BINDINGS, TextPrompt};
 use super::super::model::{ChoiceItem, ChoiceKind, InputMode, WatchModel};
-use super::super::text::{align_left, display_width, format_duration, single_line, truncate, truncate_start, wrap};
+use super::super::text_layout::{
+    align_left, display_width, format_duration, single_line, truncate, truncate_start, wrap,
+};
 use super::theme::{TextTone, style};
 
 /// Draws the line above the footer: a question, the pending controls, or the last answer.

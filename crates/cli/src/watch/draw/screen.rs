@@ -7,7 +7,7 @@ use ratatui::widgets::{Block, BorderType, Paragraph};
 
 use super::super::layout::screen_layout;
 use super::super::model::{InputMode, WatchModel};
-use super::super::text;
+use super::super::text_layout;
 use super::theme::{TextTone, style};
 use super::{budgets, checkboxes, header, iterations, log, overlay};
 
@@ -15,7 +15,7 @@ use super::{budgets, checkboxes, header, iterations, log, overlay};
 pub(in super::super) fn draw(model: &WatchModel, frame: &mut Frame<'_>) {
     let area = frame.area();
     if area.width < 16 || area.height < 5 {
-        let words = text::truncate("ralph watch needs a larger window", usize::from(area.width));
+        let words = text_layout::truncate("ralph watch needs a larger window", usize::from(area.width));
         frame.render_widget(Paragraph::new(words), area);
         return;
     }

@@ -1,6 +1,6 @@
 //! Tests what each key does, what is shown until its event arrives, and what is refused.
 
-use ralph_core::control::Control;
+use ralph_core::control_request::Control;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::{Value, json};
 

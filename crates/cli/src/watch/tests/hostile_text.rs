@@ -82,7 +82,7 @@ fn check_screen_intact(buffer: &Buffer) -> Result<(), TestCaseError> {
         }
         // Every row fills the screen exactly.
         let row: String = (0..area.width).map(|x| buffer[(x, y)].symbol()).collect();
-        prop_assert!(super::super::text::display_width(&row) <= usize::from(area.width) * 2, "{row}");
+        prop_assert!(super::super::text_layout::display_width(&row) <= usize::from(area.width) * 2, "{row}");
     }
     if area.width >= 70 && area.height >= 20 {
         let frame = "╭╮╰╯│";

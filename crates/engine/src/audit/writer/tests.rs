@@ -12,12 +12,12 @@ use ralph_core::money::MicroUsd;
 use ralph_core::policy::PolicyMode;
 use ralph_core::price::TokenUsage;
 use ralph_core::secret::Secret;
-use ralph_proxy::meter::GatewayRefusal;
-use ralph_proxy::observer::{
+use ralph_proxy::egress_events::{
     AlarmKind, ChargeBasis, ChargedCall, DecisionReason, EgressAlarm, EgressDecision, EgressEntry, EgressExchange,
     EgressTunnel, RequestSummary,
 };
-use ralph_proxy::outflow::OutflowMeter;
+use ralph_proxy::meter::GatewayRefusal;
+use ralph_proxy::sent_bytes_alarm::OutflowMeter;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

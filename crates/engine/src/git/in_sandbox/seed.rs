@@ -6,7 +6,7 @@ use std::time::Duration;
 use ralph_sandbox::Sandbox;
 
 use ralph_core::event::CommitIdentity;
-use ralph_core::names::TaskBranch;
+use ralph_core::identifiers::TaskBranch;
 
 use super::super::{Error, Sha};
 use super::script::GitScript;

@@ -3,7 +3,7 @@
 mod command_supervisor;
 mod file_traps;
 mod files;
-mod leftovers;
+mod isolation_and_cleanup;
 mod network;
 mod proc_sys_dev;
 mod processes;
@@ -23,5 +23,5 @@ pub(super) const ALL: [&[SandboxAttack]; 10] = [
     sockets::CASES,
     network::CASES,
     resources::CASES,
-    leftovers::CASES,
+    isolation_and_cleanup::CASES,
 ];

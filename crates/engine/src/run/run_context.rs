@@ -8,12 +8,12 @@ use ralph_core::redact::Redactor;
 use ralph_core::run::RunState;
 use ralph_core::{task, text};
 
-use super::ralph_files::RalphFiles;
+use super::ralph_folder_files::RalphFiles;
 use crate::audit::AuditLog;
 use crate::error::Error;
 use crate::git::in_sandbox::CloneSnapshot;
 use crate::git::{self, BareRepo, Sha};
-use crate::host::HostContext;
+use crate::host_context::HostContext;
 use crate::store::{EventLog, RunFolder};
 
 /// The part of a run that every step may read and append to.

@@ -1,6 +1,6 @@
 //! Parses the steps of an issue: headings `Step N: title` whose end shows their progress.
 
-use crate::span::Span;
+use crate::source_span::Span;
 
 /// A heading that is a step.
 #[derive(Debug, Clone, PartialEq, Eq)]

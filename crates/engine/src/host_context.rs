@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ralph_core::env::{CLAUDE_CODE_OAUTH_TOKEN, Env};
+use ralph_core::env_vars::{CLAUDE_CODE_OAUTH_TOKEN, Env};
 use ralph_core::event::{PinnedAgent, PinnedProfile, RunStart};
 use ralph_core::profile::{self, ProfileEndpoint, ProviderProtocol};
 use ralph_core::redact::{Redactor, SHORTEST, is_too_short};
@@ -17,7 +17,7 @@ use ralph_sandbox::{Backend, EgressServer, HostLayer};
 use crate::egress::EgressManager;
 use crate::error::{Error, NOT_INSTALLED};
 use crate::git::{self, GitAuth, GitProgram, GitRemote, UserRepo};
-use crate::model::scripted::ScriptedModel;
+use crate::model::scripted_model::ScriptedModel;
 use crate::model::{self, KeyScheme, LanguageModel, RetryPace};
 use crate::scm::{LocalScm, Scm};
 use crate::secret::{ResolvedSecret, SecretStore};

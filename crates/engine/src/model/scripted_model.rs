@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use ralph_core::price::TokenUsage;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 
-pub use super::script::{
+pub use super::conversation_script::{
     ConversationScript, InvalidScript, ReplyCondition, SCRIPT_FORMAT, ScriptProblem, ScriptedFault, ScriptedReply,
 };
 use super::{

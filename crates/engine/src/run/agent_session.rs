@@ -19,12 +19,12 @@ use ralph_sandbox::{Error as SandboxError, ExecRequest, ExecStatus, Sandbox};
 
 use super::agent_output::{SessionOutput, SessionTranscript};
 use super::call_failure::pause_for_outage;
-use super::context::RunContext;
 use super::controls::ControlHandler;
 use super::egress_events::EgressEvents;
 use super::interrupts::{Interrupts, WaitEnd};
 use super::iteration_prompt::PromptBuilder;
-use super::model_state::ModelState;
+use super::model_clients::ModelState;
+use super::run_context::RunContext;
 use super::selected_agent::{SelectedAgent, protocol_mismatch, provider, shared_protocol};
 use super::session_record::SessionRecord;
 use super::unsettled_calls::UnsettledCalls;

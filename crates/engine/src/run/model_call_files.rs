@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::EngineCallTarget;
 use crate::error::Error;
-use crate::model::scripted::ScriptedReply;
+use crate::model::scripted_model::ScriptedReply;
 use crate::model::{self, CallKey, ModelFinishReason, ModelRequest};
 use crate::store::RunFolder;
 

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use globset::GlobSet;
 use serde::{Deserialize, Serialize};
 
-use super::autorun;
+use super::auto_executed_files;
 use super::raw_diff::{CommitChanges, GITLINK_MODE, PathChange, SYMLINK_MODE};
 use super::validated_names::is_dotgit;
 use super::{SecretScan, Sha};
@@ -127,10 +127,10 @@ fn check_path(
     if path.split('/').any(|part| is_dotgit(part.as_bytes())) {
         add(path, FindingKind::DotGit);
     }
-    if let Some(why) = autorun::autorun_reason(path) {
+    if let Some(why) = auto_executed_files::autorun_reason(path) {
         add(path, FindingKind::AutoRun { why: why.to_owned() });
     }
-    if mode & 0o111 != 0 && *mode & 0o170_000 == 0o100_000 && autorun::is_hook_name(path) {
+    if mode & 0o111 != 0 && *mode & 0o170_000 == 0o100_000 && auto_executed_files::is_hook_name(path) {
         add(path, FindingKind::HookName);
     }
     if let Some(what) = secrets(path.as_bytes()) {
@@ -153,7 +153,7 @@ fn check_content(change: &PathChange, blobs: &ImportedBlobs, large: u64, add: &m
     }
     if change.path.rsplit('/').next() == Some("package.json") {
         let old = change.old.as_ref().and_then(|(_, sha)| blobs.contents.get(sha)).map_or(&[][..], Vec::as_slice);
-        for script in autorun::changed_install_scripts(old, content.map_or(&[], Vec::as_slice)) {
+        for script in auto_executed_files::changed_install_scripts(old, content.map_or(&[], Vec::as_slice)) {
             add(&change.path, FindingKind::AutoRun { why: format!("`{script}` runs on install") });
         }
     }
@@ -291,7 +291,7 @@ mod tests {
         #[test]
         fn hostile_links_never_panic(path in ".{0,20}", target in ".{0,20}") {
             let _ = leaves_tree(&path, &target);
-            let _ = autorun::autorun_reason(&path);
+            let _ = auto_executed_files::autorun_reason(&path);
         }
     }
 }

@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use super::fs_probe;
-use super::names::language;
 use super::registries::toml_settings;
 use super::setup_builder::{DirectoryClaim, PathEntry, ToolchainPlan};
+use super::tool_names::language;
 
 /// Returns tools with their versions, as in the manager's settings.
 type VersionReader = fn(&ToolchainPlan<'_>) -> Vec<(String, String)>;

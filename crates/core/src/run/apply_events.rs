@@ -9,14 +9,14 @@ use super::{
 use crate::action::ActionKind;
 use crate::audit::AuditHead;
 use crate::budget::BudgetUsage;
-use crate::check_target::CheckTarget;
 use crate::commit_sha::CommitSha;
-use crate::control::Control;
+use crate::control_request::Control;
 use crate::diagnosis::DiagnosisProgress;
 use crate::event::{
     ActionOutcome, CheckStage, Event, EventLine, IterationOutcome, ModelCallOutcome, RESUMED_BY_RESET_TIME,
     RESUMED_BY_WAIT, ReviewFinding, RunStopReason, RunVerdict,
 };
+use crate::gate_or_checkbox::CheckTarget;
 use crate::gutter::{IterationSample, LadderPosition, LadderRung, LoopScore, MitigationCause};
 use crate::money::MicroUsd;
 use crate::pull_request::{CiState, PublishReason};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::{Secret, SecretKind};
-use crate::env::{self, Env};
+use crate::env_vars::{self, Env};
 use crate::profile::{self, BadEndpoint, PROVIDERS, Profile, ProfileEndpoint, Provider, ProviderProtocol};
 
 const GITHUB: &str = "https://api.github.com";
@@ -37,9 +37,9 @@ pub enum ProbeUnavailable {
 pub fn subscription_hint(host: &str) -> String {
     format!(
         "unset {} and {}, or store a token for `{host}` itself: ralph secret set {}",
-        env::ANTHROPIC_BASE_URL,
-        env::ANTHROPIC_API_BASE,
-        env::ANTHROPIC_AUTH_TOKEN
+        env_vars::ANTHROPIC_BASE_URL,
+        env_vars::ANTHROPIC_API_BASE,
+        env_vars::ANTHROPIC_AUTH_TOKEN
     )
 }
 
@@ -75,14 +75,14 @@ pub fn build_probe(
     let provider = match kind {
         SecretKind::GithubApp => return Ok(None),
         SecretKind::GithubPat => {
-            let base = base_url.or_else(|| env.get(env::GITHUB_API_URL)).unwrap_or(GITHUB);
+            let base = base_url.or_else(|| env.get(env_vars::GITHUB_API_URL)).unwrap_or(GITHUB);
             let base = resolve_address(name, openai(), Some(base), env)?.base_url;
             let headers = vec![("accept", "application/vnd.github+json"), ("x-github-api-version", "2022-11-28")];
             return Ok(Some(CredentialProbe { url: format!("{base}/user"), credential: bearer(), headers }));
         }
         SecretKind::Oauth => anthropic(),
-        SecretKind::ApiKey if name == env::DAYTONA_API_KEY => {
-            let base = base_url.or_else(|| env.get(env::DAYTONA_API_URL)).unwrap_or(DAYTONA);
+        SecretKind::ApiKey if name == env_vars::DAYTONA_API_KEY => {
+            let base = base_url.or_else(|| env.get(env_vars::DAYTONA_API_URL)).unwrap_or(DAYTONA);
             let base = resolve_address(name, openai(), Some(base), env)?.base_url;
             return Ok(Some(CredentialProbe {
                 url: format!("{base}/api-keys/current"),
@@ -129,7 +129,7 @@ pub fn build_probe(
             headers: Vec::new(),
         },
         (ProviderProtocol::Azure, _) => {
-            let version = env.get(env::AZURE_API_VERSION).unwrap_or("2024-10-21");
+            let version = env.get(env_vars::AZURE_API_VERSION).unwrap_or("2024-10-21");
             CredentialProbe {
                 url: format!("{base}/openai/models?api-version={version}"),
                 credential: ("api-key", secret.clone()),

@@ -5,7 +5,7 @@ use ralph_core::audit::{AuditRecord, AuditRecordKind};
 use ralph_core::price::TokenUsage;
 use ralph_core::redact::Redactor;
 use ralph_core::text;
-use ralph_proxy::observer::{EgressAlarm, EgressEvent, EgressExchange, EgressTunnel};
+use ralph_proxy::egress_events::{EgressAlarm, EgressEvent, EgressExchange, EgressTunnel};
 
 /// The longest path kept, in bytes; longer ones end with an ellipsis.
 const MAX_PATH_BYTES: usize = 1024;

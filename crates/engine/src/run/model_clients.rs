@@ -10,12 +10,12 @@ use ralph_core::money::MicroUsd;
 use ralph_core::price::CacheLifetime;
 use ralph_proxy::ledger::{Ledger, LedgerCapKind, LedgerCaps, LedgerRate, Reservation};
 
-use super::call_files::SavedAnswer;
-use super::context::RunContext;
+use super::model_call_files::SavedAnswer;
+use super::run_context::RunContext;
 use super::session_record::session_reply;
 use crate::audit::AuditLog;
 use crate::error::Error;
-use crate::host::HostContext;
+use crate::host_context::HostContext;
 use crate::model::LanguageModel;
 use crate::store::EventLog;
 

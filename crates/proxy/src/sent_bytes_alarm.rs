@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ralph_core::egress::EgressTarget;
 
-use crate::observer::{AlarmKind, EgressAlarm, EgressEvent, EgressObserver};
+use crate::egress_events::{AlarmKind, EgressAlarm, EgressEvent, EgressObserver};
 
 /// The bytes sent out, over all sandboxes of a run. Clones share the count.
 #[derive(Debug, Clone)]

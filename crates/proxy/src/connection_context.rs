@@ -15,14 +15,14 @@ use ralph_core::policy::{Policy, matching_deny_rule};
 use crate::credential::CredentialSet;
 use crate::dial::{PermittedStream, TargetDialer};
 use crate::dns::SyntheticAddresses;
+use crate::egress_events::{AlarmKind, EgressAlarm, EgressDecision, EgressEntry, EgressEvent, EgressObserver};
 use crate::grant::ProxyGrant;
 use crate::inspect::MitmCa;
 use crate::ledger::Ledger;
 use crate::limits::ProxyLimits;
 use crate::model_gateway::{BodyBuffers, DrainTasks, EndpointPool, ModelRoute};
-use crate::observer::{AlarmKind, EgressAlarm, EgressDecision, EgressEntry, EgressEvent, EgressObserver};
-use crate::outflow::OutflowMeter;
 use crate::policy::{PolicyCheck, TargetRefusal};
+use crate::sent_bytes_alarm::OutflowMeter;
 use crate::upstream_network::EgressResolver;
 
 /// The state that all connections of one sandbox share.
