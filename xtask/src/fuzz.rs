@@ -23,6 +23,13 @@ pub(crate) fn run(workspace: &ProjectWorkspace, each: Duration, target: Option<&
     Fuzzer::find_or_install(&workspace.root)?.run(workspace, each, target)
 }
 
+/// Builds all targets and runs none.
+pub(crate) fn build(workspace: &ProjectWorkspace) -> anyhow::Result<()> {
+    let fuzzer = Fuzzer::find_or_install(&workspace.root)?;
+    check_lock_file(&workspace.root)?;
+    subprocess::run(&mut fuzzer.cargo_fuzz(&workspace.root, "build")?)
+}
+
 /// cargo-fuzz and the toolchain it runs with.
 #[derive(Debug)]
 pub(crate) struct Fuzzer {

@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "chores read the environment of their caller")]
 
 mod bench;
+mod build_ahead;
 mod deny;
 mod fuzz;
 mod macos;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
             return if test::run(&workspace, options) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
         XtaskCommand::Fuzz { seconds, target } => fuzz::run(&workspace, seconds, target.as_deref()),
+        XtaskCommand::BuildAhead => build_ahead::run(&workspace),
         XtaskCommand::Bench { bench, arguments } => bench::run(&workspace, bench, &arguments),
         XtaskCommand::Rules => rules::run(&workspace),
         XtaskCommand::Docs => module_list::write(&workspace),

@@ -22,6 +22,8 @@ usage: cargo xtask <command>
         --install        get those that are missing, with apt-get and pip, into target/peers and nowhere else
         --strict         a figure that could not be measured is a failure
         --only TEXT      measure only what has this in its name
+  build-ahead
+        build what fuzzing and the macOS check need, as `test` does in the background
   rules
         only the workspace rules
   docs
@@ -35,6 +37,7 @@ usage: cargo xtask <command>
 pub(crate) enum XtaskCommand {
     Test(TestOptions),
     Fuzz { seconds: Duration, target: Option<String> },
+    BuildAhead,
     Bench { bench: BenchKind, arguments: Vec<String> },
     Rules,
     Docs,
@@ -91,6 +94,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<XtaskCommand, String> {
             Some("proxy") => bench_with_peers(&mut rest, BenchKind::Proxy),
             _ => return Err("which bench? there are `loop`, `sandbox` and `proxy`".to_owned()),
         },
+        Some("build-ahead") => XtaskCommand::BuildAhead,
         Some("rules") => XtaskCommand::Rules,
         Some("docs") => XtaskCommand::Docs,
         Some("macos") => XtaskCommand::Macos,
@@ -173,6 +177,7 @@ mod tests {
             "fuzz --seconds 3 patch",
             Ok(XtaskCommand::Fuzz { seconds: seconds(3), target: Some("patch".to_owned()) }),
         );
+        check("build-ahead", Ok(XtaskCommand::BuildAhead));
         let bench = |bench, words: &[&str]| {
             Ok(XtaskCommand::Bench { bench, arguments: words.iter().map(ToString::to_string).collect() })
         };

@@ -5,9 +5,8 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context as _, bail};
 
-use crate::tools::{self, CargoTool};
 use crate::workspace::{BuildEnvironment, ProjectWorkspace};
-use crate::{deny, fuzz, report, subprocess, third_party, unused_dependencies};
+use crate::{report, subprocess, third_party};
 
 struct RequiredProgram {
     name: &'static str,
@@ -89,23 +88,14 @@ pub(crate) fn run(workspace: &ProjectWorkspace) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A background download of what the tests and later steps need from registries, while other steps use the processors.
+/// A background download of what the tests need from registries, while other steps use the processors.
 pub(crate) struct ProgramFetch(JoinHandle<(anyhow::Result<Vec<String>>, anyhow::Result<String>)>);
-
-/// Tools of later steps. A step whose tool is still missing reports why.
-const FETCHED_TOOLS: [&CargoTool; 3] = [&unused_dependencies::MACHETE, &deny::DENY, &fuzz::FUZZ];
 
 impl ProgramFetch {
     pub(crate) fn start(workspace: &ProjectWorkspace) -> Self {
         let workspace = workspace.clone();
         Self(std::thread::spawn(move || {
-            let programs = (third_party::install_agents(&workspace), third_party::install_litellm(&workspace));
-            for tool in FETCHED_TOOLS {
-                if let Err(error) = tools::ensure(&workspace.root, tool) {
-                    report::print_error(&format!("{error:#}"));
-                }
-            }
-            programs
+            (third_party::install_agents(&workspace), third_party::install_litellm(&workspace))
         }))
     }
 

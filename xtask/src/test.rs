@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
+use crate::build_ahead::BuildAhead;
 use crate::fuzz::FUZZ_MANIFEST;
 use crate::options::{MissingTools, TestOptions, TestScope};
 use crate::prerequisites::ProgramFetch;
@@ -11,29 +12,42 @@ use crate::report::{self, TestStepOutcome, TestStepRow};
 use crate::workspace::{BuildEnvironment, ProjectWorkspace};
 use crate::{deny, fuzz, macos, prerequisites, rules, slow_tests, subprocess, unused_dependencies};
 
-type TestStep = fn(&ProjectWorkspace, TestOptions, &mut Option<ProgramFetch>) -> anyhow::Result<TestStepOutcome>;
+type TestStep = fn(&ProjectWorkspace, TestOptions, &mut BackgroundJobs) -> anyhow::Result<TestStepOutcome>;
+
+/// What runs beside the steps, from the step that starts it to the step that needs it.
+#[derive(Default)]
+struct BackgroundJobs {
+    fetch: Option<ProgramFetch>,
+    build: Option<BuildAhead>,
+}
 
 const STEPS: &[(&str, TestStep)] = &[
-    ("outside programs", |workspace, options, fetching| {
+    ("outside programs", |workspace, options, jobs| {
         prerequisites::run(workspace)?;
         // Downloads run while other steps use the processors.
-        *fetching = (options.scope == TestScope::Full).then(|| ProgramFetch::start(workspace));
+        jobs.fetch = (options.scope == TestScope::Full).then(|| ProgramFetch::start(workspace));
         Ok(TestStepOutcome::Passed)
     }),
     ("format", |workspace, _, _| format(workspace).map(|()| TestStepOutcome::Passed)),
     ("workspace rules", |workspace, _, _| rules::run(workspace).map(|()| TestStepOutcome::Passed)),
     ("lints", |workspace, options, _| lints(workspace, options.scope).map(|()| TestStepOutcome::Passed)),
-    ("fetched programs", |workspace, options, fetching| match fetching.take() {
+    ("fetched programs", |workspace, options, jobs| match jobs.fetch.take() {
         Some(fetching) => fetching.finish(workspace).map(|()| TestStepOutcome::Passed),
         None => Ok(left_out(options.scope)),
     }),
-    ("unused dependencies", |workspace, options, _| unused_dependencies::check(workspace, options.scope)),
+    ("tests", |workspace, options, jobs| {
+        jobs.build = (options.scope == TestScope::Full).then(|| BuildAhead::start(workspace));
+        tests(workspace, options.scope).map(|()| TestStepOutcome::Passed)
+    }),
+    ("unused dependencies", |workspace, options, jobs| {
+        finish_build(jobs);
+        unused_dependencies::check(workspace, options.scope)
+    }),
     // Needs the crates of every platform, which a quick test does not fetch.
     ("supply chain", |workspace, options, _| match options.scope {
         TestScope::Quick => Ok(left_out(options.scope)),
         TestScope::Full => deny::check_without_advisories(workspace),
     }),
-    ("tests", |workspace, options, _| tests(workspace, options.scope).map(|()| TestStepOutcome::Passed)),
     ("fuzz", |workspace, options, _| run_fuzz(workspace, options)),
     ("macOS", |workspace, options, _| match options.scope {
         TestScope::Quick => Ok(left_out(options.scope)),
@@ -55,7 +69,7 @@ fn run_steps(
 ) -> Vec<TestStepRow> {
     let mut rows: Vec<TestStepRow> = Vec::new();
     let mut failed = false;
-    let mut fetching = None;
+    let mut jobs = BackgroundJobs::default();
     for (n, (name, step)) in steps.iter().enumerate() {
         if failed {
             let ending = TestStepOutcome::NotRun("after the failure".to_owned());
@@ -64,8 +78,8 @@ fn run_steps(
         }
         report::heading(&format!("{} of {}: {name}", n + 1, steps.len()));
         let start = Instant::now();
-        let ending = step(workspace, options, &mut fetching)
-            .unwrap_or_else(|error| TestStepOutcome::Failed(format!("{error:#}")));
+        let ending =
+            step(workspace, options, &mut jobs).unwrap_or_else(|error| TestStepOutcome::Failed(format!("{error:#}")));
         let took = start.elapsed();
         match &ending {
             TestStepOutcome::Passed => report::print(&format!("passed in {:.1} s", took.as_secs_f64())),
@@ -76,13 +90,18 @@ fn run_steps(
         failed = matches!(ending, TestStepOutcome::Failed(_));
         rows.push(TestStepRow { name, ending, took });
     }
-    if let Some(fetching) = fetching {
-        // Not needed after a failure, but the thread is joined so that it does not outlive the steps.
-        if let Err(error) = fetching.finish(workspace) {
-            report::print_error(&format!("{error:#}"));
-        }
+    // Not needed after a failure, but what was started does not outlive the steps.
+    if let Some(Err(error)) = jobs.fetch.take().map(|fetch| fetch.finish(workspace)) {
+        report::print_error(&format!("{error:#}"));
     }
+    finish_build(&mut jobs);
     rows
+}
+
+fn finish_build(jobs: &mut BackgroundJobs) {
+    if let Some(build) = jobs.build.take() {
+        build.finish();
+    }
 }
 
 fn is_success(rows: &[TestStepRow], missing: MissingTools) -> bool {
