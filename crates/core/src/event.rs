@@ -22,7 +22,7 @@ use crate::identifiers::TaskBranch;
 use crate::money::MicroUsd;
 use crate::policy::Policy;
 use crate::price::{Price, TokenUsage};
-use crate::proof_files::PinnedSection;
+use crate::proof_files::{PinnedSection, ProofFileChanges};
 use crate::pull_request::{CiState, PublishReason};
 use crate::redact::MaskedText;
 use crate::task::{DiagnoseSettings, Task};
@@ -200,6 +200,9 @@ pub enum Event {
         duration_ms: u64,
         /// SHA-256 of the whole output.
         output: String,
+        /// The files of the proof that the run had changed, and what became of them in this check.
+        #[serde(default, skip_serializing_if = "ProofFileChanges::is_empty")]
+        files: ProofFileChanges,
     },
     IterationFinished {
         n: u32,
@@ -398,6 +401,9 @@ pub struct RunStart {
     pub check_timeout_s: u64,
     pub boxes: Vec<PinnedBox>,
     pub protected_paths: Vec<String>,
+    /// Tests and settings of test runners that the run may change with effect on its checks; empty in older runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub may_change: Vec<String>,
     /// Files that the checks depend on besides the commands themselves: protected as well.
     pub proof_files: Vec<String>,
     /// The tests and scripts that each check names and that the run has to write first.

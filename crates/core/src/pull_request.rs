@@ -13,6 +13,7 @@ use crate::event::ReviewFinding;
 use crate::gate_or_checkbox::CheckTarget;
 use crate::identifiers::TaskBranch;
 use crate::money::MicroUsd;
+use crate::proof_files::ProofFileChanges;
 use crate::receipt::ReceiptCheck;
 
 /// A pull request as it is passed to the host of the repository.
@@ -211,6 +212,34 @@ pub fn check_table_heading(checks: &[ReceiptCheck]) -> String {
         "{start}. **The run wrote these tests itself**, so what they prove is the model's word until you have read them: {}.",
         files.join(", ")
     )
+}
+
+/// Lists the files of the proof that the run changed, and what became of them; empty without one.
+pub fn changed_proof_files(checks: &[ReceiptCheck]) -> String {
+    let mut all = ProofFileChanges::default();
+    for check in checks {
+        all.merge(&check.files);
+    }
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut out = "\n### What the proof read that this run changed\n\n".to_owned();
+    let mut group = |what: &str, paths: &[String]| {
+        if !paths.is_empty() {
+            let paths: Vec<String> = paths.iter().map(|path| code_span(path)).collect();
+            writeln!(out, "- {what}: {}", paths.join(", ")).expect("writing to a String cannot fail");
+        }
+    };
+    group("**Changed by the run; the proof used them as they were before**", &all.put_back);
+    group("**New, and left out of the proof** because a test runner would load them by itself", &all.left_out);
+    group("**Tests in source files that the run removed, changed or turned off**", &all.inline_tests);
+    group("Given to the run by `may_change`; the proof used the run's version", &all.given);
+    group("New tests that the run wrote itself and the proof ran", &all.own_tests);
+    group("Files that define what is built and tested; the proof used the run's version", &all.build_files);
+    if all.not_listed > 0 {
+        writeln!(out, "- and {} more", all.not_listed).expect("writing to a String cannot fail");
+    }
+    out
 }
 
 /// Returns a note about the boxes that have no proof of their own.

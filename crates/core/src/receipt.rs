@@ -4,9 +4,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::commit_sha::CommitSha;
+use crate::config::ToolchainSelection;
+use crate::event::PinnedResources;
 use crate::gate_or_checkbox::CheckTarget;
 use crate::identifiers::TaskBranch;
 use crate::money::MicroUsd;
+use crate::policy::Policy;
+use crate::proof_files::ProofFileChanges;
 
 /// The version of the receipt's format. Receipts of format 1 have one `model` and a `cost`; they are accepted too.
 pub const FORMAT: u32 = 2;
@@ -55,7 +60,30 @@ pub struct ReceiptBody {
     /// False where the backend could not keep the processes of a check apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub separated: Option<bool>,
+    /// What the checks ran in and were held to; missing in older receipts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<ReceiptEnvironment>,
     pub checks: Vec<ReceiptCheck>,
+}
+
+/// What is needed to run the checks again under the same conditions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReceiptEnvironment {
+    /// The commit that the run started from: the tests are those of this commit.
+    pub start_commit: CommitSha,
+    pub task_path: String,
+    /// Globs of files that the run could not change.
+    pub protected_paths: Vec<String>,
+    /// Globs of tests that the run could change with effect on its checks.
+    pub may_change: Vec<String>,
+    pub image: Option<String>,
+    pub resources: PinnedResources,
+    pub toolchains: ToolchainSelection,
+    pub policy: Policy,
+    /// SHA-256 of the record of what the checks used of the start commit; missing where nothing was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_sha256: Option<String>,
 }
 
 /// The share of the work that one model did.
@@ -80,6 +108,9 @@ pub struct ReceiptCheck {
     /// The tests and scripts it names that the run itself wrote: they did not exist before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub written_by_run: Vec<String>,
+    /// The files of the proof that the run had changed, and what became of them in this check.
+    #[serde(default, skip_serializing_if = "ProofFileChanges::is_empty")]
+    pub files: ProofFileChanges,
 }
 
 impl ReceiptCheck {
@@ -162,6 +193,7 @@ mod tests {
             duration_ms: 5,
             output_sha256: String::new(),
             written_by_run: Vec::new(),
+            files: ProofFileChanges::default(),
         }
     }
 

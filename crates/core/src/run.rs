@@ -23,6 +23,7 @@ use crate::gate_or_checkbox::CheckTarget;
 use crate::gutter::{IterationSample, LadderPosition, LoopScore};
 use crate::money::MicroUsd;
 use crate::policy::Policy;
+use crate::proof_files::ProofFileChanges;
 use crate::pull_request::CiState;
 
 pub use listing::RunListing;
@@ -110,6 +111,7 @@ pub struct RunCheckResult {
     pub timed_out: bool,
     pub duration_ms: u64,
     pub output: String,
+    pub files: ProofFileChanges,
 }
 
 impl RunCheckResult {

@@ -1,19 +1,21 @@
 //! Runs the baseline (red first): before a token is spent, every proof runs on the base commit in the run's own kind
 //! of sandbox.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use ralph_core::event::{BaselineProof, BaselineVerdict, RunStart};
 use ralph_core::lint::{self, BaselineCheck, BaselineRun, LintFinding, LintRule, Severity};
 use ralph_core::next_step::{self, DueCheck};
+use ralph_core::proof_files::{ObservedFiles, ProofFileChanges};
 use ralph_core::text;
 
 use crate::check_command;
 use crate::error::Error;
 use crate::git::BareRepo;
 use crate::host_context::HostContext;
-use crate::proof_file_restore::HeldFiles;
+use crate::proof_file_restore::{HeldFileRules, HeldFiles};
 use crate::run::{SandboxRole, fresh_sandbox};
 use crate::sandboxes;
 
@@ -30,6 +32,8 @@ pub struct BaselineReport {
     pub findings: Vec<LintFinding>,
     /// Secrets that the proofs printed, and where they appeared.
     pub leaked_secrets: Vec<(String, &'static str)>,
+    /// The files that each command used, where the backend can record them.
+    pub observed: BTreeMap<String, ObservedFiles>,
     due: Vec<DueCheck>,
 }
 
@@ -57,21 +61,33 @@ pub async fn check(
     started: &RunStart,
     sha: &str,
 ) -> Result<BaselineReport, Error> {
-    let held = HeldFiles::load(bare, started).await?;
+    let held = HeldFiles::load(bare, HeldFileRules::of_run(started)).await?;
     let sandbox = fresh_sandbox(host, bare, scratch, started, sha, SandboxRole::Baseline).await?;
     let due = next_step::proof_due(started);
     let redactor = host.redactor();
     let timeout = Duration::from_secs(started.check_timeout_s);
-    let mut checks = Vec::new();
+    // The run has not changed anything yet.
+    let none = ProofFileChanges::default();
+    let (mut checks, mut observed) = (Vec::new(), BTreeMap::new());
     let mut failure = None;
     'all: for due in &due {
         let mut runs = Vec::new();
-        for _ in 0..REPEAT_COUNT {
+        for n in 0..REPEAT_COUNT {
             let before = host.egress().restarts(sandbox.id());
-            let mut ran = check_command::run_check(&*sandbox, &held, &due.command, timeout, &redactor).await;
+            let line = &due.command;
+            let mut ran = if n == 0 {
+                check_command::run_observed_check(&*sandbox, &held, line, timeout, &redactor).await.map(
+                    |(ran, seen)| {
+                        observed.extend(seen.map(|seen| (line.clone(), seen)));
+                        ran
+                    },
+                )
+            } else {
+                check_command::run_check(&*sandbox, &held, &none, line, timeout, &redactor).await
+            };
             // A failure caused by a cut egress connection says nothing about the commit.
             if matches!(&ran, Ok(ran) if !ran.passed()) && host.egress().restarts(sandbox.id()) != before {
-                ran = check_command::run_check(&*sandbox, &held, &due.command, timeout, &redactor).await;
+                ran = check_command::run_check(&*sandbox, &held, &none, &due.command, timeout, &redactor).await;
             }
             match ran {
                 Ok(ran) => {
@@ -102,7 +118,7 @@ pub async fn check(
         return Err(error);
     }
     let findings = lint::lint_baseline(&checks);
-    Ok(BaselineReport { checks, findings, leaked_secrets: redactor.take_sightings(), due })
+    Ok(BaselineReport { checks, findings, leaked_secrets: redactor.take_sightings(), observed, due })
 }
 
 fn verdict(check: &BaselineCheck) -> BaselineVerdict {

@@ -1,9 +1,11 @@
 //! Runs a command in a sandbox and keeps the results that a receipt and the user need.
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
 use ralph_core::hash::{Sha256Hasher, sha256};
+use ralph_core::proof_files::{ObservedFiles, ProofFileChanges};
 use ralph_core::redact::Redactor;
 use ralph_core::text::{head, tail};
 use ralph_sandbox::{ExecRequest, ExecStatus, HeadTailBuffer, OutputSink, OutputStream, Sandbox};
@@ -40,6 +42,9 @@ pub(crate) struct CommandResult {
     /// The files that decide a check and that were written to while it ran.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) tampered: Vec<String>,
+    /// The files of the proof that the run had changed, and what became of them in this check.
+    #[serde(default, skip_serializing_if = "ProofFileChanges::is_empty")]
+    pub(crate) files: ProofFileChanges,
 }
 
 impl CommandResult {
@@ -63,14 +68,21 @@ impl CommandResult {
 pub(crate) async fn run_check(
     sandbox: &dyn Sandbox,
     held: &HeldFiles,
+    changes: &ProofFileChanges,
     line: &str,
     timeout: Duration,
     redactor: &Redactor,
 ) -> Result<CommandResult, Error> {
     // What earlier commands left running could write to files or answer in the place of the work.
     sandbox.stop().await?;
-    let stamps = held.restore(sandbox).await?;
-    let mut ran = execute(sandbox, ExecRequest::shell(line, timeout).separated(), redactor).await?;
+    let stamps = held.restore(sandbox, changes).await?;
+    let (mut ran, _) = execute(sandbox, ExecRequest::shell(line, timeout).separated(), redactor).await?;
+    if !ran.passed()
+        && let Some(note) = note_on_changes(changes)
+    {
+        ran.text = format!("{}\n{}", ran.text.trim_end(), redactor.redact(&note));
+    }
+    ran.files = changes.clone().recorded(|path| redactor.redact(path).into_owned());
     let changed = held.changed_since(sandbox, &stamps).await?;
     if !changed.is_empty() {
         let paths: Vec<String> = changed.iter().take(MAX_PATHS_SHOWN).map(|path| format!("`{path}`")).collect();
@@ -87,6 +99,46 @@ pub(crate) async fn run_check(
     Ok(ran)
 }
 
+/// Says in the output of a failed check which changes of the run it did not use, and how a task allows them.
+fn note_on_changes(changes: &ProofFileChanges) -> Option<String> {
+    let list = |paths: &[String]| {
+        let shown: Vec<String> = paths.iter().take(MAX_PATHS_SHOWN).map(|path| format!("`{path}`")).collect();
+        format!("{}{}", shown.join(", "), if paths.len() > MAX_PATHS_SHOWN { ", …" } else { "" })
+    };
+    let mut out = String::new();
+    if !changes.put_back.is_empty() {
+        let paths = list(&changes.put_back);
+        writeln!(out, "ralph: this check ran with these files as they were at the start: {paths}").ok()?;
+    }
+    if !changes.left_out.is_empty() {
+        let paths = list(&changes.left_out);
+        writeln!(out, "ralph: this check ran without these new files, which a test runner loads: {paths}").ok()?;
+    }
+    let first = changes.put_back.first().or(changes.left_out.first())?;
+    writeln!(
+        out,
+        "ralph: only the author of the task can let the run change them, with `may_change: [\"{first}\"]` in the task"
+    )
+    .ok()?;
+    Some(out)
+}
+
+/// Runs a check on the start commit and records which files it uses, where the backend can.
+pub(crate) async fn run_observed_check(
+    sandbox: &dyn Sandbox,
+    held: &HeldFiles,
+    line: &str,
+    timeout: Duration,
+    redactor: &Redactor,
+) -> Result<(CommandResult, Option<ObservedFiles>), Error> {
+    sandbox.stop().await?;
+    let stamps = held.restore(sandbox, &ProofFileChanges::default()).await?;
+    let exec = ExecRequest::shell(line, timeout).separated().observed();
+    let (mut ran, observed) = execute(sandbox, exec, redactor).await?;
+    ran.tampered = held.changed_since(sandbox, &stamps).await?;
+    Ok((ran, observed))
+}
+
 /// Runs a shell line in the sandbox.
 pub(crate) async fn run(
     sandbox: &dyn Sandbox,
@@ -95,15 +147,20 @@ pub(crate) async fn run(
     timeout: Duration,
     redactor: &Redactor,
 ) -> Result<CommandResult, Error> {
-    execute(sandbox, ExecRequest::shell(line, timeout).cwd(cwd), redactor).await
+    Ok(execute(sandbox, ExecRequest::shell(line, timeout).cwd(cwd), redactor).await?.0)
 }
 
-async fn execute(sandbox: &dyn Sandbox, exec: ExecRequest, redactor: &Redactor) -> Result<CommandResult, Error> {
+async fn execute(
+    sandbox: &dyn Sandbox,
+    exec: ExecRequest,
+    redactor: &Redactor,
+) -> Result<(CommandResult, Option<ObservedFiles>), Error> {
     let mut sink = OutputRecorder {
         stdout: Sha256Hasher::default(),
         stderr: Sha256Hasher::default(),
         text: HeadTailBuffer::new(TEXT_CAP),
         complaint: HeadTailBuffer::new(STDERR_CAP),
+        observed: None,
     };
     let mut exec = exec;
     // Without its own `.git`, a clone must not be taken for a part of a repository further up.
@@ -116,7 +173,7 @@ async fn execute(sandbox: &dyn Sandbox, exec: ExecRequest, redactor: &Redactor) 
         redactor.redact_and_report(ALARM_SOURCE, &String::from_utf8_lossy(&sink.complaint.bytes())).into_owned();
     let complaint = if stderr.trim().is_empty() { tail(&text, 40, STDERR_CAP).to_owned() } else { stderr };
     let both = format!("{} {}", sink.stdout.finish(), sink.stderr.finish());
-    Ok(CommandResult {
+    let ran = CommandResult {
         code: exit.code(),
         timed_out: exit.status == ExecStatus::TimedOut,
         duration_ms: u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),
@@ -124,7 +181,9 @@ async fn execute(sandbox: &dyn Sandbox, exec: ExecRequest, redactor: &Redactor) 
         text,
         complaint,
         tampered: Vec::new(),
-    })
+        files: ProofFileChanges::default(),
+    };
+    Ok((ran, sink.observed))
 }
 
 /// Hashes each stream separately, because the interleaving of two streams differs from run to run.
@@ -133,9 +192,14 @@ struct OutputRecorder {
     stderr: Sha256Hasher,
     text: HeadTailBuffer,
     complaint: HeadTailBuffer,
+    observed: Option<ObservedFiles>,
 }
 
 impl OutputSink for OutputRecorder {
+    fn observed(&mut self, files: ObservedFiles) {
+        self.observed = Some(files);
+    }
+
     fn chunk(&mut self, stream: OutputStream, bytes: &[u8]) {
         match stream {
             OutputStream::Stdout => self.stdout.update(bytes),

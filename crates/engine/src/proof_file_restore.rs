@@ -1,44 +1,128 @@
 //! Holds the files that decide about the work to the bytes of the start commit while a check runs.
 //!
-//! A file that differs before the check is put back. A file that anything writes to during the check makes the check
-//! fail, even if its content is put back in time: its stamp shows the write. Not noticed: a folder above it that is
-//! renamed and renamed back while the check runs, and files beyond the limits below.
+//! A file that differs before the check is put back, and a new file that a test runner would load by itself is removed.
+//! A file that anything writes to during the check makes the check fail, even if its content is put back in time: its
+//! stamp shows the write. Not noticed: a folder above it that is renamed and renamed back while the check runs, and
+//! files beyond the limits below.
 
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use globset::GlobSet;
 use ralph_core::event::RunStart;
 use ralph_core::hash::sha256;
+use ralph_core::next_step;
+use ralph_core::proof_files::{self, ChangedPath, ObservedFiles, PathChangeKind, ProofFileChanges, ProofFileRules};
 use ralph_sandbox::{FileStamp, Sandbox};
 
 use crate::error::Error;
-use crate::git::{self, BareRepo, ObjectDb, Sha, in_sandbox};
+use crate::git::{self, BareRepo, ObjectDb, PathChange, Sha, TreeEntry, in_sandbox};
+use crate::store::RunFolder;
 
 /// The largest file whose content is compared; for a larger one git's own comparison decides before a check.
 const FILE_CAP: usize = 4 << 20;
 
 /// How many files are compared by content before a check; for the others git's own comparison decides.
-const MAX_COMPARED: usize = 500;
+const MAX_COMPARED: usize = 2_000;
+
+/// How many bytes of them are read at once; beyond, they are read one by one.
+const CONTENT_CAP: usize = 64 << 20;
 
 /// How many files are watched for writes during a check.
 const MAX_WATCHED: usize = 20_000;
+
+/// The largest script that is searched for the names of tests.
+const SCRIPT_CAP: usize = 64 << 10;
+
+/// A file that changed longer ago than this cannot change again without a new stamp.
+const STAMP_AGE_S: i64 = 2;
+
+/// The modes that git gives to plain files and links.
+const PLAIN_MODE: u32 = 0o100_000;
+const LINK_MODE: u32 = 0o120_000;
+
+/// What decides which files are held, as a run or its receipt has it.
+#[derive(Debug, Clone)]
+pub(crate) struct HeldFileRules {
+    pub(crate) start: Sha,
+    pub(crate) task_path: String,
+    /// Globs of what the run may not change at all.
+    pub(crate) protected: Vec<String>,
+    /// Globs of what the task gives to the run.
+    pub(crate) may_change: Vec<String>,
+    pub(crate) commands: Vec<String>,
+    /// What the checks used of the start commit, if it was recorded.
+    pub(crate) observed: ObservedFiles,
+    /// New files that earlier checks were run without.
+    pub(crate) left_out: BTreeSet<String>,
+}
+
+impl HeldFileRules {
+    pub(crate) fn of_run(started: &RunStart) -> Self {
+        Self {
+            observed: ObservedFiles::default(),
+            left_out: BTreeSet::new(),
+            start: Sha::from(&started.start_commit),
+            task_path: started.task_path.clone(),
+            protected: started.protected_paths.iter().chain(&started.proof_files).cloned().collect(),
+            may_change: started.may_change.clone(),
+            commands: next_step::proof_due(started).into_iter().map(|due| due.command).collect(),
+        }
+    }
+}
+
+impl HeldFileRules {
+    /// Adds what the baseline recorded in the folder of a run. Without a record, conventions alone decide.
+    pub(crate) fn with_record(mut self, folder: &RunFolder) -> Result<Self, Error> {
+        let record = folder.read(&folder.observed_path())?;
+        let record: BTreeMap<String, ObservedFiles> =
+            record.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        for seen in record.into_values() {
+            self.observed.merge(seen);
+        }
+        Ok(self)
+    }
+}
+
+/// Why a file is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeldReason {
+    /// The run may not change it.
+    Protected,
+    /// It is a test or belongs to a test runner: the run may change it, and checks run without the change.
+    Judge,
+}
 
 /// One file of the start commit.
 #[derive(Debug)]
 pub(crate) struct HeldFile {
     pub(crate) path: String,
+    pub(crate) reason: HeldReason,
     /// `None` where only writes during a check are noticed.
     pub(crate) sha256: Option<String>,
     mode: u32,
 }
 
-/// The files that the run may not change.
+/// The files that decide about the work.
 #[derive(Debug)]
 pub(crate) struct HeldFiles {
+    /// What the run may not change.
     pub(crate) globs: GlobSet,
     pub(crate) files: Vec<HeldFile>,
-    /// Where their content is, unless there are none.
-    source: Option<(ObjectDb, Sha)>,
+    links: BTreeSet<String>,
+    base: BTreeSet<String>,
+    may_change: GlobSet,
+    task_path: String,
+    check_texts: Vec<String>,
+    makefiles: Vec<String>,
+    observed: ObservedFiles,
+    left_out: BTreeSet<String>,
+    odb: ObjectDb,
+    start: Sha,
+    /// The stamps with which files were last seen to have the right content.
+    unchanged: Mutex<HashMap<String, FileStamp>>,
 }
 
 /// The stamps of the held files before a check.
@@ -46,49 +130,133 @@ pub(crate) struct HeldFiles {
 pub(crate) struct HeldStamps(Vec<Option<FileStamp>>);
 
 impl HeldFiles {
-    /// Holds no file: a receipt does not say which files its checks were held to.
-    pub(crate) fn none() -> Self {
-        Self { globs: GlobSet::empty(), files: Vec::new(), source: None }
+    /// Finds the files in a repository on the host.
+    pub(crate) async fn load(bare: &BareRepo, rules: HeldFileRules) -> Result<Self, Error> {
+        let odb = bare.odb().clone();
+        let HeldFileRules { start, task_path, protected, may_change, commands, observed, left_out } = rules;
+        let (globs, may_change) = (git::globs(protected.iter()), git::globs(may_change.iter()));
+        let entries = odb.files_at(&start).await?;
+        let reason = |path: &str| {
+            if path == task_path {
+                None
+            } else if globs.is_match(path) {
+                Some(HeldReason::Protected)
+            } else {
+                (proof_files::is_judge(path) && !may_change.is_match(path)).then_some(HeldReason::Judge)
+            }
+        };
+        let (held, links) = held_entries(&odb, &entries, reason).await?;
+        let contents = read_contents(&odb, &held).await?;
+        let mut check_texts = commands;
+        let mut files = Vec::new();
+        for (path, (entry, reason)) in held {
+            let content = contents.get(&entry.sha);
+            if let (HeldReason::Protected, Some(Ok(text))) = (reason, content.map(|bytes| std::str::from_utf8(bytes)))
+                && text.len() <= SCRIPT_CAP
+            {
+                check_texts.push(text.to_owned());
+            }
+            files.push(HeldFile { path, reason, sha256: content.map(|bytes| sha256(bytes)), mode: entry.mode & 0o777 });
+        }
+        let makefiles = read_makefiles(&odb, &entries).await?;
+        let base = entries.into_iter().map(|entry| entry.path).collect();
+        let unchanged = Mutex::new(HashMap::new());
+        Ok(Self {
+            globs,
+            files,
+            links,
+            base,
+            may_change,
+            task_path,
+            check_texts,
+            makefiles,
+            observed,
+            left_out,
+            odb,
+            start,
+            unchanged,
+        })
     }
 
-    /// Finds the files in the run's own repository on the host.
-    pub(crate) async fn load(bare: &BareRepo, started: &RunStart) -> Result<Self, Error> {
-        let globs = git::globs(started.protected_paths.iter().chain(&started.proof_files));
-        let (odb, start) = (bare.odb(), Sha::from(&started.start_commit));
-        let mut files = Vec::new();
-        for entry in odb.files_at(&start).await? {
-            let plain = entry.mode & 0o170_000 == 0o100_000;
-            if !plain || entry.path == started.task_path || !globs.is_match(&entry.path) || files.len() == MAX_WATCHED {
+    /// Decides what becomes of changed files in a check.
+    pub(crate) fn classify(&self, changes: &[ChangedPath]) -> ProofFileChanges {
+        let texts: Vec<&str> = self.check_texts.iter().map(String::as_str).collect();
+        let rules = ProofFileRules {
+            base: &self.base,
+            is_protected: &|path| path == self.task_path || self.globs.is_match(path),
+            may_change: &|path| self.may_change.is_match(path),
+            check_texts: &texts,
+        };
+        let mut found = proof_files::classify_changes(changes, &rules);
+        let makefiles: Vec<&str> = self.makefiles.iter().map(String::as_str).collect();
+        let has_file = |path: &str| self.base.contains(path);
+        let created = changes.iter().filter(|change| change.kind == PathChangeKind::Created);
+        for path in created.map(|change| &change.path) {
+            let replaces = self.left_out.contains(path) || self.observed.is_replaced_by(path, &makefiles, &has_file);
+            let is_free = self.globs.is_match(path) || self.may_change.is_match(path);
+            if replaces && !is_free && !found.left_out.contains(path) {
+                found.left_out.push(path.clone());
+                found.own_tests.retain(|other| other != path);
+                found.build_files.retain(|other| other != path);
+            }
+        }
+        // A link leads to files that no convention knows.
+        let own: BTreeSet<&str> = self.files.iter().map(|file| file.path.as_str()).collect();
+        let changed = changes.iter().filter(|change| change.kind != PathChangeKind::Created);
+        for path in changed.map(|change| &change.path) {
+            let held = own.contains(path.as_str()) || self.links.contains(path);
+            if held && !self.globs.is_match(path) && !found.put_back.contains(path) {
+                found.put_back.push(path.clone());
+                found.build_files.retain(|other| other != path);
+            }
+        }
+        found
+    }
+
+    /// Puts back what differs from the start commit, removes what is left out of checks, and returns the stamps by which
+    /// later writes are noticed. No process of the sandbox may run meanwhile.
+    pub(crate) async fn restore(&self, sandbox: &dyn Sandbox, changes: &ProofFileChanges) -> Result<HeldStamps, Error> {
+        let left_out: Vec<&str> = changes.left_out.iter().map(String::as_str).collect();
+        in_sandbox::remove_paths(sandbox, &left_out).await?;
+        let links = changes.put_back.iter().filter(|path| self.links.contains(*path));
+        let links: Vec<&str> = links.map(String::as_str).collect();
+        in_sandbox::revert_paths(sandbox, &self.start, &links).await?;
+        let mut stamps = self.stamps(sandbox).await?;
+        let mut written = false;
+        for (file, stamp) in self.files.iter().zip(&stamps) {
+            let Some(want) = &file.sha256 else { continue };
+            if self.is_known(file, stamp.as_ref()) {
                 continue;
             }
-            let sha256 = if files.len() < MAX_COMPARED {
-                match odb.file_at(&start, &entry.path, FILE_CAP).await {
-                    Ok(bytes) => Some(sha256(&bytes)),
-                    Err(git::Error::TooMuchOutput { .. }) => None,
-                    Err(error) => return Err(error.into()),
-                }
-            } else {
-                None
-            };
-            files.push(HeldFile { path: entry.path, sha256, mode: entry.mode & 0o777 });
-        }
-        Ok(Self { globs, files, source: Some((odb.clone(), start)) })
-    }
-
-    /// Puts back what differs from the start commit, and returns the stamps by which later writes are noticed. No
-    /// process of the sandbox may run meanwhile.
-    pub(crate) async fn restore(&self, sandbox: &dyn Sandbox) -> Result<HeldStamps, Error> {
-        for file in &self.files {
-            let (Some(want), Some((odb, start))) = (&file.sha256, &self.source) else { continue };
             let path = PathBuf::from(&file.path);
             let found = sandbox.read(&path, FILE_CAP as u64).await.ok();
-            if found.as_deref().map(sha256).as_ref() != Some(want) {
-                let bytes = odb.file_at(start, &file.path, FILE_CAP).await?;
+            if found.as_deref().map(sha256).as_ref() == Some(want) {
+                self.remember(file, stamp.as_ref());
+            } else {
+                let bytes = self.odb.file_at(&self.start, &file.path, FILE_CAP).await?;
                 in_sandbox::remove_non_file(sandbox, &file.path).await?;
                 sandbox.write(&path, &bytes, Some(file.mode)).await?;
+                written = true;
             }
         }
-        Ok(HeldStamps(self.stamps(sandbox).await?))
+        if written {
+            stamps = self.stamps(sandbox).await?;
+        }
+        Ok(HeldStamps(stamps))
+    }
+
+    fn is_known(&self, file: &HeldFile, stamp: Option<&FileStamp>) -> bool {
+        let known = self.unchanged.lock().unwrap_or_else(PoisonError::into_inner);
+        stamp.is_some() && known.get(&file.path) == stamp
+    }
+
+    fn remember(&self, file: &HeldFile, stamp: Option<&FileStamp>) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        if let Some(stamp) = stamp.filter(|stamp| stamp.changed.0.saturating_add(STAMP_AGE_S) < now) {
+            let mut known = self.unchanged.lock().unwrap_or_else(PoisonError::into_inner);
+            known.insert(file.path.clone(), *stamp);
+        }
     }
 
     /// Returns the files that were written to since the stamps were taken.
@@ -103,5 +271,158 @@ impl HeldFiles {
     async fn stamps(&self, sandbox: &dyn Sandbox) -> Result<Vec<Option<FileStamp>>, Error> {
         let paths: Vec<PathBuf> = self.files.iter().map(|file| PathBuf::from(&file.path)).collect();
         Ok(sandbox.stamps(&paths).await?)
+    }
+
+    /// Returns the changes between the start commit and another one.
+    pub(crate) async fn changes_until(&self, sha: &Sha) -> Result<Vec<ChangedPath>, Error> {
+        Ok(changed_paths(&self.odb.changed_paths(&self.start, sha).await?))
+    }
+
+    /// Returns the source files in which a commit weakened tests, each with the lines that show it.
+    pub(crate) async fn weakened_tests(&self, sha: &Sha) -> Result<Vec<String>, Error> {
+        let mut found = Vec::new();
+        for PathChange { old, new, path } in self.odb.changed_paths(&self.start, sha).await? {
+            let is_source = old.is_some() && new.is_some() && !self.globs.is_match(&path);
+            if !is_source || proof_files::is_judge(&path) || found.len() == MAX_WEAKENED {
+                continue;
+            }
+            let (Ok(old), Ok(new)) = (
+                self.odb.file_at(&self.start, &path, SOURCE_CAP).await,
+                self.odb.file_at(sha, &path, SOURCE_CAP).await,
+            ) else {
+                continue;
+            };
+            let (old, new) = (String::from_utf8_lossy(&old), String::from_utf8_lossy(&new));
+            let lines = proof_files::weakened_tests(&path, &old, &new);
+            if !lines.is_empty() {
+                found.push(format!("{path}: {}", lines.join(" ⏎ ")));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Reads the makefiles of a commit.
+async fn read_makefiles(odb: &ObjectDb, entries: &[TreeEntry]) -> Result<Vec<String>, Error> {
+    const MAX_MAKEFILES: usize = 50;
+    let is_makefile = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        ["GNUmakefile", "makefile", "Makefile"].contains(&name)
+            || Path::new(name).extension().is_some_and(|end| end == "mk")
+    };
+    let wanted: Vec<&Sha> =
+        entries.iter().filter(|entry| is_makefile(&entry.path)).take(MAX_MAKEFILES).map(|entry| &entry.sha).collect();
+    let contents = odb.read_blobs(&wanted, FILE_CAP).await?.unwrap_or_default();
+    Ok(contents.into_values().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect())
+}
+
+/// The largest source file that is searched for tests, and how many findings are kept.
+const SOURCE_CAP: usize = 1 << 20;
+const MAX_WEAKENED: usize = 20;
+
+/// Converts git's changes.
+pub(crate) fn changed_paths(changes: &[PathChange]) -> Vec<ChangedPath> {
+    let kind = |change: &PathChange| match (&change.old, &change.new) {
+        (None, _) => PathChangeKind::Created,
+        (_, None) => PathChangeKind::Removed,
+        _ => PathChangeKind::Modified,
+    };
+    changes.iter().map(|change| ChangedPath { path: change.path.clone(), kind: kind(change) }).collect()
+}
+
+type HeldEntries<'a> = BTreeMap<String, (&'a TreeEntry, HeldReason)>;
+
+/// Returns the plain files to hold, those behind links too, and the links.
+async fn held_entries<'a>(
+    odb: &ObjectDb,
+    entries: &'a [TreeEntry],
+    reason: impl Fn(&str) -> Option<HeldReason>,
+) -> Result<(HeldEntries<'a>, BTreeSet<String>), Error> {
+    let (mut held, mut links) = (BTreeMap::new(), BTreeSet::new());
+    let by_path: BTreeMap<&str, &TreeEntry> = entries.iter().map(|entry| (entry.path.as_str(), entry)).collect();
+    let is_plain = |entry: &TreeEntry| entry.mode & 0o170_000 == PLAIN_MODE;
+    let mut targets = Vec::new();
+    for entry in entries {
+        let Some(reason) = reason(&entry.path) else { continue };
+        if is_plain(entry) && held.len() < MAX_WATCHED {
+            held.insert(entry.path.clone(), (entry, reason));
+        } else if entry.mode == LINK_MODE && links.len() < MAX_LINKS {
+            links.insert(entry.path.clone());
+            targets.push((entry.path.clone(), reason));
+        }
+    }
+    // A link may lead to another one; each is followed once.
+    while let Some((link, reason)) = targets.pop() {
+        let Some(entry) = by_path.get(link.as_str()) else { continue };
+        let Ok(target) = odb.file_at_blob(&entry.sha, LINK_CAP).await else { continue };
+        let Some(target) = resolve_link(&link, &String::from_utf8_lossy(&target)) else { continue };
+        let below = format!("{target}/");
+        let inside = by_path.range(below.as_str()..).take_while(|(path, _)| path.starts_with(&below));
+        let direct = by_path.get_key_value(target.as_str());
+        for (path, entry) in inside.chain(direct) {
+            if is_plain(entry) && held.len() < MAX_WATCHED {
+                held.entry((*path).to_owned()).or_insert((*entry, reason));
+            } else if entry.mode == LINK_MODE && links.len() < MAX_LINKS && links.insert((*path).to_owned()) {
+                targets.push(((*path).to_owned(), reason));
+            }
+        }
+    }
+    Ok((held, links))
+}
+
+const MAX_LINKS: usize = 500;
+const LINK_CAP: usize = 4096;
+
+/// Returns the path that a link means; `None` where it leaves the repository.
+fn resolve_link(link: &str, target: &str) -> Option<String> {
+    if target.starts_with('/') {
+        return None;
+    }
+    let mut parts: Vec<&str> = link.split('/').collect();
+    parts.pop();
+    for part in target.split('/') {
+        match part {
+            "" | "." => (),
+            ".." => drop(parts.pop()?),
+            name => parts.push(name),
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join("/"))
+}
+
+/// Reads the content of the held files that are compared.
+async fn read_contents(odb: &ObjectDb, held: &HeldEntries<'_>) -> Result<HashMap<Sha, Vec<u8>>, Error> {
+    let wanted: Vec<&Sha> = held.values().take(MAX_COMPARED).map(|(entry, _)| &entry.sha).collect();
+    if let Some(mut contents) = odb.read_blobs(&wanted, CONTENT_CAP).await? {
+        contents.retain(|_, bytes| bytes.len() <= FILE_CAP);
+        return Ok(contents);
+    }
+    let mut contents = HashMap::new();
+    for sha in wanted {
+        match odb.file_at_blob(sha, FILE_CAP).await {
+            Ok(bytes) => drop(contents.insert(sha.clone(), bytes)),
+            Err(git::Error::TooMuchOutput { .. }) => (),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_resolved_by_their_text() {
+        for (link, target, want) in [
+            ("check.sh", "scripts/real.sh", Some("scripts/real.sh")),
+            ("a/b/check.sh", "../../real.sh", Some("real.sh")),
+            ("a/tests", "./../suite/", Some("suite")),
+            ("check.sh", "../outside.sh", None),
+            ("check.sh", "/etc/passwd", None),
+            ("check.sh", ".", None),
+        ] {
+            assert_eq!(resolve_link(link, target).as_deref(), want, "{link} -> {target}");
+        }
     }
 }

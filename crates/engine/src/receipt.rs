@@ -135,6 +135,7 @@ mod tests {
             policy_sha256: String::new(),
             timeout_s: 1,
             separated: None,
+            environment: None,
             checks: Vec::new(),
         }
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ralph_core::proof_files::ObservedFiles;
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Sandbox};
@@ -21,6 +22,8 @@ pub struct ExecRequest {
     pub terminal: Option<(u16, u16)>,
     /// The command decides about the work of other programs: none of its processes may look into or change another one.
     pub separated: bool,
+    /// The files that it uses are recorded, where the backend can, and given to the sink at its end. It runs slower.
+    pub observed: bool,
 }
 
 impl ExecRequest {
@@ -33,6 +36,7 @@ impl ExecRequest {
             timeout,
             terminal: None,
             separated: false,
+            observed: false,
         }
     }
 
@@ -56,6 +60,11 @@ impl ExecRequest {
         self
     }
 
+    pub fn observed(mut self) -> Self {
+        self.observed = true;
+        self
+    }
+
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = bytes.into();
         self
@@ -72,6 +81,9 @@ pub enum OutputStream {
 /// Receives output while the command runs. It must return quickly: the command waits for it.
 pub trait OutputSink: Send {
     fn chunk(&mut self, stream: OutputStream, bytes: &[u8]);
+
+    /// Receives the files that an observed command used, once, before its end is returned.
+    fn observed(&mut self, _files: ObservedFiles) {}
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

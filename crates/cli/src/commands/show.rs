@@ -1,8 +1,9 @@
 //! `ralph show`: prints the state of one run, the reason for it, and what to do next.
 
 use ralph_core::exit_code::RalphExitCode;
+use ralph_core::proof_files::ProofFileChanges;
 use ralph_core::text::strip_control;
-use ralph_web::view::{RunDetail, detail};
+use ralph_web::view::{ProofView, RunDetail, detail};
 
 use crate::error::CliResult;
 use crate::render::{align_columns, sparkline};
@@ -105,6 +106,31 @@ fn lines(view: &RunDetail) -> Vec<String> {
                 out.push(format!("            written by the run itself: {}", proof.written_by_run.join(", ")));
             }
         }
+        out.extend(changed_proof_files(&view.proof));
+    }
+    out
+}
+/// Lists the files of the proof that the run changed, and what became of them.
+fn changed_proof_files(proofs: &[ProofView]) -> Vec<String> {
+    let mut all = ProofFileChanges::default();
+    for proof in proofs {
+        all.merge(&proof.files);
+    }
+    let mut out = Vec::new();
+    let groups = [
+        ("changed by the run, the proof used them as they were before", &all.put_back),
+        ("new, and left out of the proof", &all.left_out),
+        ("tests in source files that the run removed, changed or turned off", &all.inline_tests),
+        ("given to the run by `may_change`", &all.given),
+        ("new tests of the run that the proof ran", &all.own_tests),
+        ("files that define what is built and tested, changed by the run", &all.build_files),
+    ];
+    for (what, paths) in groups.into_iter().filter(|(_, paths)| !paths.is_empty()) {
+        out.push(format!("  {what}:"));
+        out.extend(paths.iter().map(|path| format!("    {}", one_line(path, 200))));
+    }
+    if all.not_listed > 0 {
+        out.push(format!("  and {} more", all.not_listed));
     }
     out
 }

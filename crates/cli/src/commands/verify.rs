@@ -8,7 +8,7 @@ use ralph_core::receipt::{Receipt, RerunResult};
 use ralph_core::text::head;
 use ralph_engine::host_context::DEFAULT_BACKEND;
 use ralph_engine::receipt::SigningKey;
-use ralph_engine::verify::{ReceiptSigner, find_receipt, verify as again};
+use ralph_engine::verify::{ReceiptSigner, ReceiptTrust, find_receipt, verify as again};
 
 use super::run::warn_if_not_isolated;
 use crate::args::VerifyArgs;
@@ -41,7 +41,8 @@ pub(crate) async fn verify(setup: &CliSetup, args: &VerifyArgs, ui: &mut Ui) -> 
         .hint(format!("read them, then: ralph verify {} --backend {backend}", args.what)));
     }
     warn_if_not_isolated(&isolation, ui);
-    let report = again(&setup.host, receipt, backend, here).await?;
+    let trust = if args.key.is_some() { ReceiptTrust::Trusted } else { ReceiptTrust::Unknown };
+    let report = again(&setup.host, receipt, backend, here, trust).await?;
     let key = &report.receipt.key;
     let known = args.key.is_some() || report.signed_by == ReceiptSigner::ThisInstallation;
     let exit = match (report.flaw, known) {
@@ -80,6 +81,17 @@ pub(crate) async fn verify(setup: &CliSetup, args: &VerifyArgs, ui: &mut Ui) -> 
         .collect();
     for line in align_columns(&rows) {
         ui.print_data(&line);
+    }
+    for line in &report.lines {
+        if let Some(reason) = &line.reason {
+            ui.print_message(&format!("`{}` printed last:", one_line(&line.command, 80)));
+            for said in reason.lines() {
+                ui.print_message(&format!("  {said}"));
+            }
+        }
+    }
+    if trust == ReceiptTrust::Unknown && report.signed_by == ReceiptSigner::Another {
+        ui.print_message("the checks had no network: only with `--key` are the hosts of such a receipt reached");
     }
     match (report.flaw, known) {
         (Some(why), _) => ui.print_message(&format!("not proved: {why}")),

@@ -35,6 +35,7 @@ impl RunState {
         self.started.gates = gates;
         self.started.protected_paths =
             task.front.protected_paths.iter().filter(|path| !path.starts_with('!')).cloned().collect();
+        self.started.may_change = task.front.freed_paths();
         self.started.proof_files.clone_from(&edit.proof_files);
         self.started.pinned_parts.clone_from(&edit.pinned_parts);
         self.started.to_be_written.clone_from(&edit.to_be_written);

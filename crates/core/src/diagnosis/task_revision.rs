@@ -59,7 +59,7 @@ impl RevisionRefusal {
 }
 
 /// The keys that the checks depend on.
-const PROOF_KEYS: [&str; 3] = ["test_command", "verify_commands", "protected_paths"];
+const PROOF_KEYS: [&str; 4] = ["test_command", "verify_commands", "protected_paths", "may_change"];
 
 /// Applies the diff of a diagnosis to the task as it is now.
 pub fn apply_task_diff(now: &str, diff: &str) -> Result<String, RevisionRefusal> {
@@ -110,6 +110,9 @@ fn check_not_weaker(old: &Task, new: &Task) -> Result<(), RevisionRefusal> {
         new.front.protected_paths.iter().any(|path| path.starts_with('!') && !old.front.protected_paths.contains(path));
     if !kept || freed {
         return Err(RevisionRefusal::ProofKey { key: "protected_paths" });
+    }
+    if new.front.may_change.iter().any(|path| !old.front.may_change.contains(path)) {
+        return Err(RevisionRefusal::ProofKey { key: "may_change" });
     }
     let now = PinnedBox::from_task(new);
     for pinned in PinnedBox::from_task(old) {

@@ -6,12 +6,19 @@
 //! in `sh tests/check.sh` it is the check. Not covered: the imports of a check written in a programming language, and
 //! code that runs in the same process as the tests.
 
+mod changed_files;
+mod file_role;
+mod inline_tests;
+mod observed_files;
 mod protected_sections;
 mod script_paths;
 mod test_runner_config;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use changed_files::{ChangedPath, PathChangeKind, ProofFileChanges, ProofFileRules, classify_changes, is_judge};
+pub use inline_tests::weakened_tests;
+pub use observed_files::ObservedFiles;
 pub use protected_sections::PinnedSection;
 
 use script_paths::{ScriptArgument, SimpleCommand};

@@ -251,6 +251,14 @@ pub(super) fn defines_target(text: &str, goals: &[String]) -> bool {
         })
 }
 
+/// Returns whether a makefile has a rule for exactly this target.
+pub(super) fn is_target(text: &str, target: &str) -> bool {
+    let rules = text.lines().filter(|line| !line.starts_with([' ', '\t', '#']));
+    rules
+        .filter_map(|line| line.split_once(':'))
+        .any(|(before, _)| before.split_whitespace().any(|name| name == target))
+}
+
 /// Returns the files that a makefile or justfile includes.
 pub(super) fn included_files(text: &str) -> Vec<String> {
     text.lines()

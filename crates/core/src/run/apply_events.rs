@@ -166,13 +166,14 @@ impl RunState {
                     open.record_action(*index, *outcome, detail);
                 }
             }
-            Event::CheckFinished { stage, command, proves, code, timed_out, duration_ms, output, .. } => {
+            Event::CheckFinished { stage, command, proves, code, timed_out, duration_ms, output, files, .. } => {
                 let checked = RunCheckResult {
                     proves: proves.clone(),
                     code: *code,
                     timed_out: *timed_out,
                     duration_ms: *duration_ms,
                     output: output.clone(),
+                    files: files.clone(),
                 };
                 self.record_check(*stage, command, checked);
             }

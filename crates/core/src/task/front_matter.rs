@@ -43,6 +43,7 @@ pub struct FrontMatter {
     pub min_checkboxes: u32,
     pub min_changed_lines: u32,
     pub protected_paths: Vec<String>,
+    pub may_change: Vec<String>,
     pub commit_state: bool,
     pub mode: TaskMode,
     pub debug_commands: Vec<String>,
@@ -159,6 +160,7 @@ impl Default for FrontMatter {
             min_checkboxes: 2,
             min_changed_lines: 1,
             protected_paths: Vec::new(),
+            may_change: Vec::new(),
             commit_state: false,
             mode: TaskMode::default(),
             debug_commands: Vec::new(),
@@ -169,6 +171,12 @@ impl Default for FrontMatter {
 }
 
 impl FrontMatter {
+    /// Returns what the run may change although checks use it: `may_change`, and each `!path` of `protected_paths`.
+    pub fn freed_paths(&self) -> Vec<String> {
+        let freed = self.protected_paths.iter().filter_map(|path| path.strip_prefix('!')).map(str::to_owned);
+        self.may_change.iter().cloned().chain(freed).collect()
+    }
+
     pub fn agent(&self) -> &str {
         self.agent.as_deref().unwrap_or("claude")
     }

@@ -77,6 +77,7 @@ pub(super) fn read(source: &str, entries: &[YamlEntry], opening: TaskSourceKind)
             "min_checkboxes" => reader.set_integer(&mut front.min_checkboxes, key, node, 0),
             "min_changed_lines" => reader.set_integer(&mut front.min_changed_lines, key, node, 0),
             "protected_paths" => front.protected_paths = reader.globs(key, node),
+            "may_change" => front.may_change = reader.globs(key, node),
             "commit_state" => front.commit_state = reader.flag(key, node).unwrap_or_default(),
             "mode" => {
                 let choices =

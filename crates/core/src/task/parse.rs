@@ -177,6 +177,7 @@ proof_timeout_s: 9
 min_checkboxes: 0
 min_changed_lines: 3
 protected_paths: ["tests/**"]
+may_change: ["tests/own/**"]
 commit_state: true
 mode: debug
 debug_commands: [d]
@@ -225,6 +226,7 @@ pr:
             min_checkboxes: 0,
             min_changed_lines: 3,
             protected_paths: vec!["tests/**".into()],
+            may_change: vec!["tests/own/**".into()],
             commit_state: true,
             mode: TaskMode::Debug,
             debug_commands: vec!["d".into()],

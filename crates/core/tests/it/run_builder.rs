@@ -82,6 +82,7 @@ pub(crate) fn started() -> RunStart {
         alarm_after: None,
         boxes: vec![pinned("M1.1", "M1 one", "p1"), pinned("M2.1", "M2 two", "p2")],
         protected_paths: Vec::new(),
+        may_change: Vec::new(),
         proof_files: Vec::new(),
         pinned_parts: Vec::new(),
         policy: Policy::parse::<&str>(PolicyMode::Deny, &[], &[]).unwrap(),
@@ -190,6 +191,7 @@ impl RunBuilder {
             code,
             timed_out: false,
             duration_ms: 1,
+            files: ralph_core::proof_files::ProofFileChanges::default(),
             output: String::new(),
         })
     }

@@ -134,6 +134,7 @@ fn iteration(n: u32) -> Vec<Event> {
             code: 1,
             timed_out: false,
             duration_ms: 2_119,
+            files: ralph_core::proof_files::ProofFileChanges::default(),
             output: sha256(command.as_bytes()),
         });
     }
@@ -236,6 +237,7 @@ fn started(start: &str) -> RunStart {
         alarm_after: None,
         boxes: boxes.collect(),
         protected_paths: vec!["tests/".to_owned()],
+        may_change: Vec::new(),
         proof_files: vec!["tests/check.sh".to_owned()],
         pinned_parts: Vec::new(),
         policy: ralph_core::policy::Policy::default(),

@@ -342,7 +342,7 @@ impl<'a> ObjectQuarantine<'a> {
         let mut contents = HashMap::new();
         let mut rest = done.stdout.as_slice();
         while !rest.is_empty() {
-            let Some((sha, content, behind)) = split_blob(rest) else {
+            let Some((sha, content, behind)) = raw_diff::split_blob(rest) else {
                 return Err(missing_object(&String::from_utf8_lossy(rest)).into());
             };
             contents.insert(sha, content.to_vec());
@@ -398,14 +398,3 @@ fn missing_object(line: &str) -> ImportRefusal {
 
 const SMALL_IMPORT_BYTES: usize = 32 << 20;
 const STALE_LOCK_AGE: Duration = Duration::from_mins(1);
-
-/// Splits `<sha> blob <size>\n<content>\n` off the front.
-fn split_blob(bytes: &[u8]) -> Option<(Sha, &[u8], &[u8])> {
-    let end = bytes.iter().position(|byte| *byte == b'\n')?;
-    let (line, rest) = bytes.split_at_checked(end)?;
-    let mut parts = std::str::from_utf8(line).ok()?.split(' ');
-    let sha = Sha::parse(parts.next()?).ok()?;
-    let size: usize = parts.nth(1)?.parse().ok()?;
-    let (content, rest) = rest.get(1..)?.split_at_checked(size)?;
-    Some((sha, content, rest.get(1..)?))
-}

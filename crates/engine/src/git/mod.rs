@@ -1,7 +1,7 @@
 //! Runs git on both sides of the sandbox.
 //!
 //! [`user_repo`] reads the user's repository, [`bare_repo`] is the host-owned repository of a run through which
-//! everything passes in and out, [`inside`] works in the sandbox over `exec`. The host never runs git in a directory
+//! everything passes in and out, [`in_sandbox`] works in the sandbox over `exec`. The host never runs git in a directory
 //! an agent can write: work comes out as one bundle file and is checked in `import` before a single object of it is
 //! kept. Pull requests are not here.
 

@@ -1,6 +1,7 @@
 //! Reads commits, trees and files of a host repository by name: no index, no work tree, no filters, no external diff.
 //! Works on the user's repository and on a run's own alike.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -112,6 +113,34 @@ impl ObjectDb {
             return Ok(done.stdout);
         }
         Err(Error::NoFile { sha: commit.to_string(), path: path.to_owned() })
+    }
+
+    /// Reads one blob.
+    pub async fn file_at_blob(&self, sha: &Sha, cap: usize) -> Result<Vec<u8>, Error> {
+        let call = self.command("read a file").args(["cat-file", "blob", sha.as_str()]);
+        Ok(call.cap(cap, GitOverflow::Fail).run_checked().await?.stdout)
+    }
+
+    /// Reads whole blobs in one process; `None` if they exceed the cap.
+    pub(crate) async fn read_blobs(&self, shas: &[&Sha], cap: usize) -> Result<Option<HashMap<Sha, Vec<u8>>>, Error> {
+        const DOING: &str = "read files of a commit";
+        if shas.is_empty() {
+            return Ok(Some(HashMap::new()));
+        }
+        let names = raw_diff::terminated_list(shas.iter().map(|sha| sha.as_str()), '\n');
+        let call = self.command(DOING).args(["cat-file", "--batch", "--buffer"]).bytes(names);
+        let done = call.cap(cap, GitOverflow::Cut).run_checked().await?;
+        if done.cut {
+            return Ok(None);
+        }
+        let mut contents = HashMap::new();
+        let mut rest = done.stdout.as_slice();
+        while !rest.is_empty() {
+            let (sha, content, behind) = raw_diff::split_blob(rest).ok_or(Error::UnexpectedOutput { doing: DOING })?;
+            contents.insert(sha, content.to_vec());
+            rest = behind;
+        }
+        Ok(Some(contents))
     }
 
     pub async fn diff(&self, from: &Sha, to: &Sha, caps: DiffLimits) -> Result<DiffText, Error> {

@@ -136,6 +136,17 @@ pub(crate) fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Splits `<sha> blob <size>\n<content>\n` off the front.
+pub(crate) fn split_blob(bytes: &[u8]) -> Option<(Sha, &[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let (line, rest) = bytes.split_at_checked(end)?;
+    let mut parts = std::str::from_utf8(line).ok()?.split(' ');
+    let sha = Sha::parse(parts.next()?).ok()?;
+    let size: usize = parts.nth(1)?.parse().ok()?;
+    let (content, rest) = rest.get(1..)?.split_at_checked(size)?;
+    Some((sha, content, rest.get(1..)?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -225,6 +225,7 @@ pub(super) async fn started_event(spec: &RunSpec, bare: &BareRepo, places: RunRe
         alarm_after: spec.alarm_after,
         boxes,
         protected_paths: front.protected_paths.iter().filter(|path| !path.starts_with('!')).cloned().collect(),
+        may_change: front.freed_paths(),
         proof_files: judges.files,
         pinned_parts: judges.parts,
         policy: spec.policy.clone(),

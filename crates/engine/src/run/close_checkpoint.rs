@@ -44,6 +44,7 @@ impl CheckedTree {
             files: look.files.iter().map(|(path, hash)| (mask(path), hash.clone())).collect(),
             status: mask(&look.status),
             diffstat: mask(&look.diffstat),
+            since_start: look.since_start.iter().map(|(path, letter)| (mask(path), *letter)).collect(),
             ..look
         };
         Self { look, logs }
@@ -169,6 +170,7 @@ mod tests {
             files: BTreeMap::from([(format!("a/{name}.txt"), "1".to_owned()), ("b".to_owned(), "2".to_owned())]),
             status: format!("A a/{name}.txt\n"),
             diffstat: format!("3\t0\ta/{name}.txt\n"),
+            since_start: BTreeMap::from([(format!("a/{name}.txt"), 'A')]),
         };
         for (name, want) in [("planted-value", "[redacted:KEY]"), ("ordinary", "ordinary")] {
             assert_eq!(CheckedTree::new(look(name), BTreeMap::new(), &redactor).look, look(want));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ralph_core::event::{CheckStage, Event, EventLogLevel};
 use ralph_core::gate_or_checkbox::CheckTarget;
 use ralph_core::next_step::{self, ClaimedBoxes};
+use ralph_core::proof_files::{ChangedPath, PathChangeKind, ProofFileChanges};
 use ralph_core::run::{FinalAction, OpenIteration};
 use ralph_core::text;
 
@@ -166,6 +167,7 @@ impl CloseStep<'_> {
             state.open.as_ref().map(|open| open.checks.keys().cloned().collect()).unwrap_or_default();
         let sandbox = self.work.sandbox()?;
         let held = ProtectionCheck { run: self.run, work: self.work }.protected_files().await?;
+        let changes = held.classify(&changes_since_start(survey));
         let place = CloneRevision::of(survey);
         let mut outputs = BTreeMap::new();
         for (index, due) in due.into_iter().enumerate() {
@@ -191,8 +193,11 @@ impl CloseStep<'_> {
                     let restarts = self.work.egress_restarts();
                     let tokens = self.interrupts.tokens();
                     let ran = tokio::select! {
-                        ran = check_command::run_check(&*sandbox, &held, &due.command, timeout, &self.run.redactor) => ran?,
-                        () = tokens.aborted() => return Ok(None),
+                        ran = check_command::run_check(&*sandbox, &held, &changes, &due.command, timeout, &self.run.redactor) => ran?,
+                        () = tokens.aborted() => {
+                            self.restore_work(&place, &changes).await?;
+                            return Ok(None);
+                        }
                     };
                     // As with a command of the model: run it once more if the egress proxy restarted meanwhile.
                     if !retried && !ran.passed() && self.work.egress_restarts() != restarts {
@@ -226,10 +231,38 @@ impl CloseStep<'_> {
                     timed_out: ran.timed_out,
                     duration_ms: ran.duration_ms,
                     output: ran.output_sha256.clone(),
+                    files: ran.files.clone(),
                 })?;
             }
             outputs.insert(due.command, ran);
         }
+        self.restore_work(&place, &changes).await?;
         Ok(Some(outputs))
     }
+
+    /// Gives the run its own version of the files back that the checks did not use.
+    async fn restore_work(&mut self, place: &CloneRevision, changes: &ProofFileChanges) -> Result<(), Error> {
+        if changes.put_back.is_empty() && changes.left_out.is_empty() {
+            return Ok(());
+        }
+        let sandbox = self.work.sandbox()?;
+        sandbox.stop().await?;
+        self.work.forget_tree();
+        in_sandbox::discard_status_index(&*sandbox).await?;
+        let look = self.work.tree_status(self.run.state()).await?;
+        if CloneRevision::of(&look) != *place {
+            in_sandbox::restore(&*sandbox, &self.run.snapshot(&place.head, &place.tree, &place.index)?).await?;
+            self.work.forget_tree();
+        }
+        Ok(())
+    }
+}
+
+fn changes_since_start(survey: &CloneStatus) -> Vec<ChangedPath> {
+    let kind = |letter: char| match letter {
+        'A' => PathChangeKind::Created,
+        'D' => PathChangeKind::Removed,
+        _ => PathChangeKind::Modified,
+    };
+    survey.since_start.iter().map(|(path, letter)| ChangedPath { path: path.clone(), kind: kind(*letter) }).collect()
 }

@@ -13,7 +13,7 @@ use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::git::in_sandbox::{self, CloneStatus};
 use crate::git::{self, Sha};
-use crate::proof_file_restore::HeldFiles;
+use crate::proof_file_restore::{HeldFile, HeldFileRules, HeldFiles, HeldReason};
 
 /// Protected files are read up to this size; for a larger one git's own comparison decides.
 const PROTECTED_CAP: u64 = 4 << 20;
@@ -121,7 +121,8 @@ impl ProtectionCheck<'_> {
         let task_path = &self.run.state().started.task_path;
         let mut hit: BTreeSet<String> =
             look.files.keys().filter(|path| *path != task_path && protected.globs.is_match(path)).cloned().collect();
-        for file in protected.files.iter().filter(|file| file.sha256.is_some()) {
+        let whole = |file: &&HeldFile| file.reason == HeldReason::Protected && file.sha256.is_some();
+        for file in protected.files.iter().filter(whole) {
             let found = sandbox.read(Path::new(&file.path), PROTECTED_CAP).await.ok();
             if found.as_deref().map(sha256) != file.sha256 {
                 hit.insert(file.path.clone());
@@ -141,7 +142,8 @@ impl ProtectionCheck<'_> {
         if let Some(known) = &self.work.protected {
             return Ok(known.clone());
         }
-        let known = Arc::new(HeldFiles::load(&self.run.bare, &self.run.state().started).await?);
+        let rules = HeldFileRules::of_run(&self.run.state().started).with_record(&self.run.folder)?;
+        let known = Arc::new(HeldFiles::load(&self.run.bare, rules).await?);
         self.work.protected = Some(known.clone());
         Ok(known)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ralph_core::event::{CheckStage, Event, EventLogLevel};
 use ralph_core::next_step::{self, DueCheck};
-use ralph_core::receipt::{Receipt, ReceiptBody, ReceiptCheck};
+use ralph_core::receipt::{Receipt, ReceiptBody, ReceiptCheck, ReceiptEnvironment};
 use ralph_core::run::{RunCheckResult, RunState};
 use ralph_core::text;
 
@@ -16,7 +16,8 @@ use super::sandbox_setup::{SandboxRole, fresh_sandbox};
 use super::work_sandbox::WorkSandbox;
 use crate::check_command;
 use crate::error::Error;
-use crate::proof_file_restore::HeldFiles;
+use crate::git::Sha;
+use crate::proof_file_restore::{HeldFileRules, HeldFiles};
 use crate::receipt::SigningKey;
 use crate::sandboxes;
 use crate::store::write_atomic;
@@ -42,7 +43,11 @@ impl ProofStep<'_> {
             .collect();
         let n = self.run.state().last.as_ref().map_or(0, |last| last.n);
         let timeout = Duration::from_secs(started.check_timeout_s);
-        let held = HeldFiles::load(&self.run.bare, &started).await?;
+        let held =
+            HeldFiles::load(&self.run.bare, HeldFileRules::of_run(&started).with_record(&self.run.folder)?).await?;
+        let commit = Sha::from(&sha);
+        let mut changes = held.classify(&held.changes_until(&commit).await?);
+        changes.inline_tests = held.weakened_tests(&commit).await?;
         let (mut failed, mut errors) = (Vec::new(), String::new());
         let mut verified = self.run.state().verified.clone();
         for (index, due) in due {
@@ -61,7 +66,7 @@ impl ProofStep<'_> {
                 .await?;
                 let tokens = self.interrupts.tokens();
                 let ran = tokio::select! {
-                    ran = check_command::run_check(&*sandbox, &held, &due.command, timeout, &self.run.redactor) => Some(ran),
+                    ran = check_command::run_check(&*sandbox, &held, &changes, &due.command, timeout, &self.run.redactor) => Some(ran),
                     () = tokens.aborted() => None,
                 };
                 // The sandbox is new, so every restart of its egress proxy happened during this check.
@@ -94,6 +99,7 @@ impl ProofStep<'_> {
                 timed_out: ran.timed_out,
                 duration_ms: ran.duration_ms,
                 output: ran.output_sha256,
+                files: ran.files,
             };
             if passed {
                 self.run.append(event)?;
@@ -153,14 +159,15 @@ pub(super) fn sign_receipt(run: &RunContext) -> Result<Receipt, Error> {
     }
     let key = SigningKey::load_or_create(&run.host.home.key_path())?;
     let separation = run.host.backend(&run.state().started.backend)?.capabilities().separation;
-    let body = receipt_body(run.state(), separation);
+    let observed = run.folder.read(&run.folder.observed_path())?.map(|bytes| ralph_core::hash::sha256(&bytes));
+    let body = receipt_body(run.state(), separation, observed);
     let receipt = key.sign(body);
     let text = serde_json::to_string_pretty(&receipt).unwrap_or_default();
     write_atomic(&path, text.as_bytes())?;
     Ok(receipt)
 }
 
-fn receipt_body(state: &RunState, separation: bool) -> ReceiptBody {
+fn receipt_body(state: &RunState, separation: bool, observed_sha256: Option<String>) -> ReceiptBody {
     let started = &state.started;
     ReceiptBody {
         run: started.run.clone(),
@@ -181,7 +188,24 @@ fn receipt_body(state: &RunState, separation: bool) -> ReceiptBody {
         policy_sha256: ralph_core::policy::hash(&started.policy),
         timeout_s: started.check_timeout_s,
         separated: (!separation).then_some(false),
+        environment: Some(ReceiptEnvironment { observed_sha256, ..receipt_environment(state) }),
         checks: proof_checks(state),
+    }
+}
+
+/// Returns what the final proof ran in and was held to.
+fn receipt_environment(state: &RunState) -> ReceiptEnvironment {
+    let started = &state.started;
+    ReceiptEnvironment {
+        start_commit: started.start_commit.clone(),
+        task_path: started.task_path.clone(),
+        protected_paths: started.protected_paths.iter().chain(&started.proof_files).cloned().collect(),
+        may_change: started.may_change.clone(),
+        image: started.image.clone(),
+        resources: started.resources,
+        toolchains: started.toolchains.clone(),
+        policy: state.policy().clone(),
+        observed_sha256: None,
     }
 }
 
@@ -192,6 +216,7 @@ pub(super) fn proof_checks(state: &RunState) -> Vec<ReceiptCheck> {
         let written_by_run = state.started.to_be_written.get(&due.command).cloned().unwrap_or_default();
         Some(ReceiptCheck {
             written_by_run,
+            files: checked.files.clone(),
             command: due.command,
             proves: due.proves,
             code: checked.code,

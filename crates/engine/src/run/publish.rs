@@ -136,10 +136,11 @@ impl PublishStep<'_> {
             let shared = started.boxes.iter().filter(|pinned| !proof_files::has_own_proof(started, pinned));
             let shared: Vec<&str> = shared.map(|pinned| pinned.id.as_str()).collect();
             format!(
-                "{}\n\n{}{}",
+                "{}\n\n{}{}{}",
                 pull_request::check_table_heading(&proved),
                 pull_request::check_table(&proved),
-                pull_request::shared_proofs_note(&shared)
+                pull_request::shared_proofs_note(&shared),
+                pull_request::changed_proof_files(&proved)
             )
         };
         let summary = state.last.as_ref().map_or("", |last| last.summary.as_str());

@@ -21,6 +21,7 @@ use crate::git::in_sandbox::StateFiles;
 use crate::git::{self, BareRepo};
 use crate::host_context::HostContext;
 use crate::sandboxes::{self, SandboxRequest};
+use crate::store::write_atomic;
 
 /// The largest task file that is read.
 const TASK_FILE_CAP: usize = 4 << 20;
@@ -111,6 +112,10 @@ pub(super) async fn check_baseline(run: &mut RunContext) -> Result<(), Error> {
     let refused = report.findings.iter().find(|finding| finding.severity == Severity::Error);
     let refused = refused.map(|error| error.message.clone());
     EgressEvents { run }.alarm_on_leaks(report.leaked_secrets.clone())?;
+    if !report.observed.is_empty() {
+        let text = serde_json::to_string(&report.observed).unwrap_or_default();
+        write_atomic(&run.folder.observed_path(), run.redactor.redact(&text).as_bytes())?;
+    }
     run.append(Event::BaselineChecked { checks: report.lines(), refused })?;
     for finding in report.findings.iter().filter(|finding| finding.severity == Severity::Warning) {
         run.log(EventLogLevel::Warn, finding.message.clone())?;

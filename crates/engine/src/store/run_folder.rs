@@ -85,6 +85,11 @@ impl RunFolder {
         self.path.join("receipt.json")
     }
 
+    /// What every check used of the start commit, by command.
+    pub fn observed_path(&self) -> PathBuf {
+        self.path.join("observed.json")
+    }
+
     pub fn pull_request_path(&self) -> PathBuf {
         self.path.join("pull-request.md")
     }

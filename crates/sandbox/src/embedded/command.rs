@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ralph_core::proof_files::ObservedFiles;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
@@ -46,6 +47,7 @@ pub(super) async fn run(
     let mut line = SupervisorChannel { stream: Some(line), cage: live };
     let deadline = tokio::time::sleep(exec.timeout);
     tokio::pin!(deadline);
+    let mut observed = None;
     let ended = loop {
         tokio::select! {
             moved = pipes.step(sink) => moved.map_err(CommandError::LostTrack)?,
@@ -56,6 +58,7 @@ pub(super) async fn run(
                 }
                 Some((CommandMessage::ProcessTableFull, _)) => live.record_limit(ResourceLimit::Processes),
                 Some((CommandMessage::Terminal, Some(terminal))) => pipes = terminal_pipes(terminal, exec).map_err(CommandError::LostTrack)?,
+                Some((CommandMessage::Observed, Some(found))) => observed = read_observed(found),
                 Some((message, _)) => break Some(message),
                 None => {
                     // The command supervisor was killed from inside, so what is left of the command is unknown: the
@@ -78,6 +81,9 @@ pub(super) async fn run(
         }
     };
     line.close();
+    if let Some(observed) = observed {
+        sink.observed(observed);
+    }
     let grace = if status == ExecStatus::TimedOut { Duration::ZERO } else { DRAIN_GRACE };
     pipes.drain(grace, sink).await.map_err(CommandError::LostTrack)?;
     if let Some(disk) = live.disk.as_ref().filter(|_| live.is_running())
@@ -89,6 +95,11 @@ pub(super) async fn run(
     }
     let limit = live.limit_reached_since(began, counted).or_else(|| file_size_limit(status));
     Ok(ExecExit { status, duration: began.elapsed(), limit })
+}
+
+/// Reads what a command supervisor recorded; nothing if it is unreadable.
+fn read_observed(found: OwnedFd) -> Option<ObservedFiles> {
+    serde_json::from_slice(&launcher_protocol::read_sealed(found).ok()?).ok()
 }
 
 /// Returns the disk limit if the command ended by a file that grew too large: by the signal itself, or by a shell's
@@ -213,6 +224,7 @@ async fn time_out(
                 moved = pipes.step(sink) => moved?,
                 received = line.receive() => match received? {
                     Some((CommandMessage::ProcessTableFull, _)) => live.record_limit(ResourceLimit::Processes),
+                    Some((CommandMessage::Observed, _)) => (),
                     Some(_) => return Ok(()),
                     // The command supervisor is gone without a report: its processes may be left.
                     None => break 'asking,

@@ -47,6 +47,8 @@ pub(super) struct ProgramRequest {
     pub(super) input: bool,
     /// Whether its processes may not look into or change each other.
     pub(super) separated: bool,
+    /// The workspace, if the files that it uses are recorded.
+    pub(super) observed: Option<String>,
 }
 
 /// A message on a program's own channel, sent as one byte and one number.
@@ -58,6 +60,8 @@ pub(super) enum CommandMessage {
     Killed(i32),
     /// Its terminal, attached as a descriptor.
     Terminal,
+    /// The files that it used, attached as a sealed file.
+    Observed,
     /// The limit of processes was reached when it ended.
     ProcessTableFull,
     /// To the command supervisor: terminate or kill the program.
@@ -74,6 +78,7 @@ impl CommandMessage {
             Self::Exited(code) => (b'X', code),
             Self::Killed(signal) => (b'K', signal),
             Self::Terminal => (b'T', 0),
+            Self::Observed => (b'O', 0),
             Self::ProcessTableFull => (b'F', 0),
             Self::Terminate => (b'A', 0),
             Self::Kill => (b'E', 0),
@@ -90,6 +95,7 @@ impl CommandMessage {
             b'X' => Self::Exited(number),
             b'K' => Self::Killed(number),
             b'T' => Self::Terminal,
+            b'O' => Self::Observed,
             b'F' => Self::ProcessTableFull,
             b'A' => Self::Terminate,
             b'E' => Self::Kill,
@@ -162,6 +168,7 @@ mod tests {
     fn messages_round_trip() {
         let plain = [
             CommandMessage::Terminal,
+            CommandMessage::Observed,
             CommandMessage::ProcessTableFull,
             CommandMessage::Terminate,
             CommandMessage::Kill,

@@ -99,6 +99,7 @@ impl EmbeddedSandbox {
             terminal: exec.terminal,
             input: !exec.stdin.is_empty(),
             separated: exec.separated,
+            observed: exec.observed.then(|| WORKSPACE.to_owned()),
         }
     }
 }

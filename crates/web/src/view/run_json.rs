@@ -2,6 +2,7 @@
 
 use ralph_core::budget::BudgetKind;
 use ralph_core::event::RunStopReason;
+use ralph_core::proof_files::ProofFileChanges;
 use ralph_core::run::{RunCheckResult, RunListing, RunState, RunStatus};
 use serde::Serialize;
 
@@ -95,6 +96,9 @@ pub struct ProofView {
     /// The tests and scripts it names that the run itself wrote.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub written_by_run: Vec<String>,
+    /// The files of the proof that the run had changed, and what became of them in this check.
+    #[serde(skip_serializing_if = "ProofFileChanges::is_empty")]
+    pub files: ProofFileChanges,
 }
 
 /// Returns the state of a run, which distinguishes "running" from "its process died".
@@ -198,6 +202,7 @@ fn proof(state: &RunState, command: &str, checked: &RunCheckResult) -> ProofView
     ProofView {
         command: command.to_owned(),
         written_by_run: state.started.to_be_written.get(command).cloned().unwrap_or_default(),
+        files: checked.files.clone(),
         proves: checked.proves.iter().map(ToString::to_string).collect(),
         code: checked.code,
         passed: checked.passed(),

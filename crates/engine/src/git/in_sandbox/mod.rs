@@ -14,7 +14,7 @@ mod status;
 pub use commit::{CommitPaths, commit, revert_paths};
 pub use ralph_commits::{
     attach_to_branch, commit_reverted, commit_verified, diff, discard_status_index, head_if_child_of, remove_non_file,
-    remove_stale_locks,
+    remove_paths, remove_stale_locks,
 };
 pub use seed::{BundleOutcome, BundleRequest, CloneSeed, StateFiles, bundle, seed};
 pub use snapshot::{CloneSnapshot, restore};

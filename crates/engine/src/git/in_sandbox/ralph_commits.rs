@@ -115,6 +115,17 @@ pub async fn remove_non_file(sandbox: &dyn Sandbox, path: &str) -> Result<(), Er
     Ok(())
 }
 
+const REMOVE: &str = r#"for path; do rm -rf -- "./$path"; done"#;
+
+/// Removes whatever is at these paths.
+pub async fn remove_paths(sandbox: &dyn Sandbox, paths: &[&str]) -> Result<(), Error> {
+    let paths = paths.iter().map(|path| tree_path(path)).collect::<Result<Vec<_>, _>>()?;
+    for chunk in paths.chunks(100) {
+        GitScript::new("remove files", REMOVE, chunk.to_vec()).run(sandbox).await?;
+    }
+    Ok(())
+}
+
 const UNLOCK: &str = r"[ -d .git ] || exit 0
 find .git -maxdepth 1 -name '*.lock' -exec rm -f {} +
 if [ -d .git/refs ]; then find .git/refs -name '*.lock' -exec rm -f {} + ; fi

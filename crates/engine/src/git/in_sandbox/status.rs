@@ -31,6 +31,9 @@ pub struct CloneStatus {
     pub status: String,
     /// Lines per file since the start of the run.
     pub diffstat: String,
+    /// Paths that differ from the start of the run: what each is now (`A`, `M` or `D`). Missing in older records.
+    #[serde(default)]
+    pub since_start: BTreeMap<String, char>,
 }
 
 impl CloneStatus {
@@ -92,7 +95,8 @@ fn parse(bytes: &[u8], from: &str, ending: GitOutputEnd) -> Option<CloneStatus> 
     let mut sections = raw_diff::parse_sections(rest.get(1..)?, ending)?.into_iter();
     let (changes, stats) = sections.next()?;
     let uncommitted = sections.next().unwrap_or_default().0;
-    let since_start = DiffStat::of(sections.next().unwrap_or_default().1);
+    let (start_changes, start_stats) = sections.next().unwrap_or_default();
+    let since_start = DiffStat::of(start_stats);
     let changed = stats.iter().filter(|stat| !is_ralph_file(&stat.path));
     // A binary file has no lines, but its change still counts.
     let changed_lines =
@@ -112,6 +116,11 @@ fn parse(bytes: &[u8], from: &str, ending: GitOutputEnd) -> Option<CloneStatus> 
             .collect(),
         status: status_text(&uncommitted),
         diffstat: diffstat_text(&since_start),
+        since_start: start_changes
+            .iter()
+            .filter(|change| !is_ralph_file(&change.path))
+            .map(|change| (change.path.clone(), change_letter(change)))
+            .collect(),
     })
 }
 
@@ -119,15 +128,18 @@ fn is_ralph_file(path: &str) -> bool {
     path.starts_with(".ralph/")
 }
 
+fn change_letter(change: &PathChange) -> char {
+    match (&change.old, &change.new) {
+        (None, _) => 'A',
+        (_, None) => 'D',
+        _ => 'M',
+    }
+}
+
 fn status_text(uncommitted: &[PathChange]) -> String {
     let mut out = String::new();
     for change in uncommitted.iter().filter(|change| !is_ralph_file(&change.path)) {
-        let letter = match (&change.old, &change.new) {
-            (None, _) => 'A',
-            (_, None) => 'D',
-            _ => 'M',
-        };
-        writeln!(out, "{letter} {}", change.path).expect("writing to a String cannot fail");
+        writeln!(out, "{} {}", change_letter(change), change.path).expect("writing to a String cannot fail");
     }
     out
 }
@@ -175,6 +187,7 @@ mod tests {
             files: BTreeMap::from([("new.txt".to_owned(), B.to_owned())]),
             status: "A new.txt\n".to_owned(),
             diffstat: "3\t0\tnew.txt\n".to_owned(),
+            since_start: BTreeMap::from([("new.txt".to_owned(), 'A')]),
         };
         let still = CloneStatus { from: B.to_owned(), changed_lines: 0, files: BTreeMap::new(), ..status.clone() };
         for (from, want) in [("", Some(&status)), (A, Some(&status)), (B, Some(&still)), (C, None)] {

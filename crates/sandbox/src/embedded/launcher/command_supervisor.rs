@@ -20,6 +20,7 @@ use seccompiler::sock_filter;
 
 use super::super::launcher_protocol::{self, CommandMessage, ProgramRequest};
 use super::super::plan::CageLimits;
+use super::file_observer::{self, FileObserver};
 use super::{confinement, memory_watch, syscalls};
 
 /// How long killing a process tree may take before everything in the cage is killed.
@@ -52,22 +53,36 @@ fn supervise(
     let signals = syscalls::child_signal_fd()?;
     let (standard, terminal) = standard_fds(&start, descriptors)?;
     let filter = start.separated.then(confinement::separation_filter).transpose().map_err(io::Error::other)?;
-    let program = syscalls::spawn(|| {
-        let error = become_program(&start, &standard, line, terminal.as_ref(), limits, filter.as_deref());
+    let become_program = |observer: Option<&OwnedFd>| {
+        let error = become_program(&start, &standard, line, terminal.as_ref(), limits, filter.as_deref(), observer);
         let message = CommandMessage::NotStarted(error.raw_os_error().unwrap_or(libc::EIO));
         // As above. The command supervisor will also report the end of this process, which the receiver then ignores.
         let _ = launcher_protocol::send(line.as_fd(), &message.bytes(), &[]);
         126
-    })?;
+    };
+    let (program, mut observer) = match &start.observed {
+        None => (syscalls::spawn(|| become_program(None))?, None),
+        Some(workspace) => start_observed(workspace, become_program)?,
+    };
     drop((standard, terminal));
     let (mut terminating, mut exited) = (false, None);
     loop {
-        let mut fds = [PollFd::new(&signals, PollFlags::IN), PollFd::new(line, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&signals, PollFlags::IN), PollFd::new(line, PollFlags::IN)];
+        fds.extend(observer.as_ref().map(|observer| PollFd::new(observer.listener(), PollFlags::IN)));
         match poll(&mut fds, None) {
             Err(Errno::INTR) => continue,
             ready => ready?,
         };
-        let has_message = !fds[1].revents().is_empty();
+        let revents: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
+        let has_message = revents.get(1).is_some_and(|events| !events.is_empty());
+        if let (Some(watcher), Some(events)) = (&mut observer, revents.get(2)) {
+            if events.contains(PollFlags::IN) {
+                watcher.handle_call();
+            } else if !events.is_empty() {
+                // The last process of the command has ended; what it used is sent below.
+                send_observed(observer.take(), line);
+            }
+        }
         // Drained before reaping, so that a child that ends meanwhile wakes us again.
         let mut pending = [0; 1024];
         while rustix::io::read(&signals, &mut pending).is_ok_and(|read| read == pending.len()) {}
@@ -81,6 +96,7 @@ fn supervise(
                 // It may have ended because it could start no more processes. A failed send is ignored as above.
                 let _ = launcher_protocol::send(line.as_fd(), &CommandMessage::ProcessTableFull.bytes(), &[]);
             }
+            send_observed(observer.take(), line);
             return Ok(message);
         }
         if has_message {
@@ -93,6 +109,37 @@ fn supervise(
                 _ => return Ok(kill_tree(program)),
             }
         }
+    }
+}
+
+/// Starts the program so that the files it uses are recorded. It must not share memory with this process, which would
+/// sleep while the program waits for it.
+fn start_observed(
+    workspace: &str,
+    become_program: impl Fn(Option<&OwnedFd>) -> i32,
+) -> io::Result<(Pid, Option<FileObserver>)> {
+    let (own, theirs) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    match syscalls::fork()? {
+        None => {
+            drop(own);
+            syscalls::exit(become_program(Some(&theirs)))
+        }
+        Some(program) => {
+            drop(theirs);
+            Ok((program, FileObserver::receive(&own, workspace)?))
+        }
+    }
+}
+
+/// Sends what an observer found. Without it the receiver knows that nothing was recorded.
+fn send_observed(observer: Option<FileObserver>, line: &OwnedFd) {
+    if let Some(Ok(found)) = observer.map(FileObserver::finish) {
+        let _ = launcher_protocol::send(line.as_fd(), &CommandMessage::Observed.bytes(), &[found.as_fd()]);
     }
 }
 
@@ -175,8 +222,12 @@ fn become_program(
     terminal: Option<&OwnedFd>,
     limits: &CageLimits,
     filter: Option<&[sock_filter]>,
+    observer: Option<&OwnedFd>,
 ) -> io::Error {
-    let apply = || filter.map_or(Ok(()), seccompiler::apply_filter).map_err(io::Error::other);
+    let apply = || {
+        filter.map_or(Ok(()), seccompiler::apply_filter).map_err(io::Error::other)?;
+        observer.map_or(Ok(()), file_observer::install)
+    };
     match take_terminal(standard, line, terminal)
         .and_then(|()| prepare_process(start, standard, limits))
         .and_then(|()| apply())

@@ -9,6 +9,7 @@
 mod command_supervisor;
 mod confinement;
 mod disk_usage;
+mod file_observer;
 mod init;
 mod memory_watch;
 mod network;

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 use std::ptr;
 
 use rustix::process::Pid;
+use seccompiler::sock_filter;
 
 /// The namespaces of a cage.
 pub(super) const NAMESPACES: u64 = (libc::CLONE_NEWUSER
@@ -232,6 +233,94 @@ pub(in super::super) fn landlock_version() -> u8 {
     // SAFETY: with this flag the call takes no structure and only returns a number.
     let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0, 1) };
     u8::try_from(version).unwrap_or(0)
+}
+
+/// A call at which the kernel has stopped a process.
+#[derive(Debug)]
+pub(super) struct StoppedCall {
+    pub(super) id: u64,
+    pub(super) pid: i32,
+    pub(super) number: i64,
+    pub(super) args: [u64; 6],
+}
+
+/// Installs a filter in this process and all its later children, and returns the descriptor that tells of the calls it
+/// stops at.
+pub(super) fn install_listener(filter: &[sock_filter]) -> io::Result<OwnedFd> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
+        filter: filter.as_ptr().cast_mut().cast(),
+    };
+    // Without the second flag a signal for a stopped process makes it start the call over, for some programs endlessly;
+    // older kernels do not know the flag.
+    let wanted = [libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER];
+    let mut fd = -1;
+    for flags in wanted {
+        // SAFETY: the program points to as many instructions as it says, which live through the call and have the
+        // kernel's layout.
+        fd = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+        if fd >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL) {
+            break;
+        }
+    }
+    let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: the kernel has just opened it, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
+
+/// Receives the next call that a filter stopped at.
+pub(super) fn receive_stopped_call(listener: &OwnedFd) -> io::Result<StoppedCall> {
+    // SAFETY: plain numbers, for which zero is a value; the kernel requires it.
+    let mut call: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+    let request = ioctl_number(0, size_of::<libc::seccomp_notif>(), 3);
+    // SAFETY: the structure has the size that the request names and lives through the call.
+    check(i64::from(unsafe { libc::ioctl(listener.as_raw_fd(), request, &raw mut call) }))?;
+    let pid = i32::try_from(call.pid).map_err(io::Error::other)?;
+    Ok(StoppedCall { id: call.id, pid, number: i64::from(call.data.nr), args: call.data.args })
+}
+
+/// Lets a stopped process carry out its call.
+pub(super) fn continue_call(listener: &OwnedFd, id: u64) -> io::Result<()> {
+    const CONTINUE: u32 = 1;
+    let mut answer = libc::seccomp_notif_resp { id, val: 0, error: 0, flags: CONTINUE };
+    let request = ioctl_number(1, size_of::<libc::seccomp_notif_resp>(), 3);
+    // SAFETY: as above.
+    check(i64::from(unsafe { libc::ioctl(listener.as_raw_fd(), request, &raw mut answer) }))
+}
+
+/// Returns the number of a request to a seccomp listener.
+fn ioctl_number(request: u64, size: usize, direction: u64) -> libc::c_ulong {
+    (direction << 30) | ((size as u64) << 16) | (u64::from(b'!') << 8) | request
+}
+
+/// Reads text up to its end from the memory of another process; `None` if it cannot be read.
+pub(super) fn read_text(pid: i32, address: u64) -> Option<Vec<u8>> {
+    const PAGE: usize = 4096;
+    let mut text = Vec::new();
+    let mut at = address;
+    while text.len() < libc::PATH_MAX.unsigned_abs() as usize {
+        // To the end of the page: the next one may not exist.
+        let mut part = [0_u8; PAGE];
+        let length = PAGE - usize::try_from(at).ok()? % PAGE;
+        let local = libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: length };
+        let remote = libc::iovec { iov_base: ptr::without_provenance_mut(usize::try_from(at).ok()?), iov_len: length };
+        // SAFETY: the local buffer is at least that long and lives through the call; the other address is only used in
+        // the other process.
+        let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+        let part = part.get(..usize::try_from(read).ok()?)?;
+        match part.iter().position(|byte| *byte == 0) {
+            Some(end) => {
+                text.extend_from_slice(part.get(..end)?);
+                return Some(text);
+            }
+            None if part.is_empty() => return None,
+            None => text.extend_from_slice(part),
+        }
+        at = at.checked_add(u64::try_from(read).ok()?)?;
+    }
+    None
 }
 
 /// Kills every process that this one may signal, except itself.

@@ -1,0 +1,290 @@
+//! Decides which files that a run changed take part in its proofs.
+//!
+//! Tests and settings of the start commit are put back for a check. New files that a runner would load by itself are left
+//! out of it. What the task gives to the run, what it must write itself, and files that define what is built stay as
+//! they are, and are listed for the reviewer.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::file_role::{FileRole, TestLanguage, file_role};
+
+/// How many paths of one kind are recorded.
+const MAX_RECORDED: usize = 100;
+
+/// The shortest name without its end by which a command can mean a test.
+const MIN_STEM: usize = 4;
+
+/// A path that differs from the start commit.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChangedPath {
+    pub path: String,
+    pub kind: PathChangeKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PathChangeKind {
+    Created,
+    Modified,
+    Removed,
+}
+
+/// What the decision depends on besides the changes.
+pub struct ProofFileRules<'a> {
+    /// Every file of the start commit.
+    pub base: &'a BTreeSet<String>,
+    /// Paths that the run may not change at all; they are put back elsewhere.
+    pub is_protected: &'a dyn Fn(&str) -> bool,
+    /// Paths that the task gives to the run.
+    pub may_change: &'a dyn Fn(&str) -> bool,
+    /// The commands of the checks, and the scripts that they run.
+    pub check_texts: &'a [&'a str],
+}
+
+impl std::fmt::Debug for ProofFileRules<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProofFileRules").field("base", &self.base.len()).finish_non_exhaustive()
+    }
+}
+
+/// The files of a proof that a run changed, by what became of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProofFileChanges {
+    /// They existed before: the check ran with their content at the start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub put_back: Vec<String>,
+    /// They did not exist before: the check ran without them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// The task's `may_change` names them: the check ran with the run's content.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given: Vec<String>,
+    /// New tests of the run that took part in the check.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own_tests: Vec<String>,
+    /// They define what is built and tested: the check ran with the run's content.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub build_files: Vec<String>,
+    /// Source files in which the run removed or changed tests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inline_tests: Vec<String>,
+    /// How many further paths are not listed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub not_listed: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+impl ProofFileChanges {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds what another check found.
+    pub fn merge(&mut self, other: &Self) {
+        for (own, more) in self.lists_mut().into_iter().zip(other.lists()) {
+            let known: BTreeSet<String> = own.drain(..).chain(more.iter().cloned()).collect();
+            own.extend(known);
+        }
+        self.not_listed = self.not_listed.max(other.not_listed);
+    }
+
+    /// Returns the form in which it is recorded: each path changed by `text`, each list bounded.
+    #[must_use]
+    pub fn recorded(mut self, text: impl Fn(&str) -> String) -> Self {
+        let mut left = 0;
+        for list in self.lists_mut() {
+            left += list.len().saturating_sub(MAX_RECORDED);
+            list.truncate(MAX_RECORDED);
+            for path in list.iter_mut() {
+                *path = text(path);
+            }
+        }
+        self.not_listed += left;
+        self
+    }
+
+    fn lists(&self) -> [&Vec<String>; 6] {
+        let Self { put_back, left_out, given, own_tests, build_files, inline_tests, not_listed: _ } = self;
+        [put_back, left_out, given, own_tests, build_files, inline_tests]
+    }
+
+    fn lists_mut(&mut self) -> [&mut Vec<String>; 6] {
+        let Self { put_back, left_out, given, own_tests, build_files, inline_tests, not_listed: _ } = self;
+        [put_back, left_out, given, own_tests, build_files, inline_tests]
+    }
+}
+
+/// Decides about every changed path.
+pub fn classify_changes(changes: &[ChangedPath], rules: &ProofFileRules<'_>) -> ProofFileChanges {
+    let tested: BTreeSet<TestLanguage> = rules.base.iter().filter_map(|path| test_language(path)).collect();
+    let mut found = ProofFileChanges::default();
+    for ChangedPath { path, kind } in changes {
+        if (rules.is_protected)(path) {
+            continue;
+        }
+        let created = *kind == PathChangeKind::Created;
+        let role = file_role(path);
+        let list = match role {
+            // A file or a link in the place of a folder with tests.
+            FileRole::Other | FileRole::BuildFile if created && covers_test(path, rules.base) => &mut found.left_out,
+            FileRole::Other => continue,
+            _ if (rules.may_change)(path) => &mut found.given,
+            FileRole::BuildFile => &mut found.build_files,
+            _ if !created => &mut found.put_back,
+            FileRole::StartupHook => &mut found.left_out,
+            // Without a test of this kind in the start commit, the task is to write the first ones.
+            FileRole::Test(language) | FileRole::RunnerSettings(language) => {
+                if is_tested(&tested, language) && !is_mentioned(path, rules.check_texts) {
+                    &mut found.left_out
+                } else {
+                    &mut found.own_tests
+                }
+            }
+        };
+        list.push(path.clone());
+    }
+    found
+}
+
+/// Returns whether a file of the start commit decides about the work, and is put back for a check.
+pub fn is_judge(path: &str) -> bool {
+    matches!(file_role(path), FileRole::Test(_) | FileRole::RunnerSettings(_) | FileRole::StartupHook)
+}
+
+fn test_language(path: &str) -> Option<TestLanguage> {
+    match file_role(path) {
+        FileRole::Test(language) => Some(language),
+        _ => None,
+    }
+}
+
+fn is_tested(tested: &BTreeSet<TestLanguage>, language: TestLanguage) -> bool {
+    match language {
+        TestLanguage::Unknown => !tested.is_empty(),
+        known => tested.contains(&known),
+    }
+}
+
+fn covers_test(path: &str, base: &BTreeSet<String>) -> bool {
+    let below = format!("{path}/");
+    base.range(below.clone()..).take_while(|file| file.starts_with(&below)).any(|file| is_judge(file))
+}
+
+/// Returns whether a check names a file: by its path, its name, a folder above it, or its name without its end.
+fn is_mentioned(path: &str, texts: &[&str]) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let stem = name.split('.').next().unwrap_or(name);
+    let words = |text: &str, word: &str| {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+        text.match_indices(word).any(|(at, _)| {
+            let before = text.get(..at).and_then(|text| text.chars().next_back());
+            let after = text.get(at + word.len()..).and_then(|text| text.chars().next());
+            !before.is_some_and(is_part) && !after.is_some_and(is_part)
+        })
+    };
+    let in_folder = path
+        .match_indices('/')
+        .filter_map(|(at, _)| path.get(..at))
+        .any(|folder| folder.contains('/') && texts.iter().any(|text| words(text, folder)));
+    let by_stem = stem.len() >= MIN_STEM && texts.iter().any(|text| words(text, stem));
+    in_folder || by_stem || texts.iter().any(|text| words(text, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(line: &str) -> ChangedPath {
+        let (kind, path) = line.split_once(' ').expect("a kind and a path");
+        let kind = match kind {
+            "A" => PathChangeKind::Created,
+            "D" => PathChangeKind::Removed,
+            _ => PathChangeKind::Modified,
+        };
+        ChangedPath { path: path.to_owned(), kind }
+    }
+
+    /// Classifies one change in a project with these files and this check.
+    #[track_caller]
+    fn check(base: &str, command: &str, line: &str, want: &str) {
+        let base: BTreeSet<String> = base.split_whitespace().map(str::to_owned).collect();
+        let rules = ProofFileRules {
+            base: &base,
+            is_protected: &|path| path.starts_with("locked/"),
+            may_change: &|path| path.starts_with("tests/free"),
+            check_texts: &[command],
+        };
+        let found = classify_changes(&[change(line)], &rules);
+        let names = ["put back", "left out", "given", "own", "build file", "inline"];
+        let got: Vec<&str> =
+            names.into_iter().zip(found.lists()).filter(|(_, list)| !list.is_empty()).map(|(name, _)| name).collect();
+        assert_eq!(got.join(" "), want, "{line} in {base:?} with {command}");
+    }
+
+    #[test]
+    fn every_change_has_one_place() {
+        let base = "app.py tests/test_a.py tests/free.py Makefile pytest.ini";
+        for (line, want) in [
+            ("M app.py", ""),
+            ("A new.py", ""),
+            ("M tests/test_a.py", "put back"),
+            ("D tests/test_a.py", "put back"),
+            ("M pytest.ini", "put back"),
+            ("A tests/test_b.py", "left out"),
+            ("A tests/conftest.py", "left out"),
+            ("A tests/data.json", "left out"),
+            ("A tests/__init__.py", "left out"),
+            ("A tests", "left out"),
+            ("A sitecustomize.py", "left out"),
+            ("A node_modules/.bin/node", "left out"),
+            ("M tests/free.py", "given"),
+            ("A tests/free_too.py", "given"),
+            ("M Makefile", "build file"),
+            ("A rules.mk", "build file"),
+            ("M locked/test_a.py", ""),
+            // No test of this language exists, so these are the first ones.
+            ("A web/a.test.js", "own"),
+            ("A web/jest.config.js", "own"),
+        ] {
+            check(base, "pytest", line, want);
+        }
+    }
+
+    #[test]
+    fn tests_that_a_check_names_are_for_the_run_to_write() {
+        let base = "tests/old.rs tests/test_a.py";
+        for (command, line, want) in [
+            ("cargo test --test new_feature", "A tests/new_feature.rs", "own"),
+            ("cargo test --test new_feature_2", "A tests/new_feature.rs", "left out"),
+            ("pytest tests/test_b.py::test_x", "A tests/test_b.py", "own"),
+            ("pytest tests/unit", "A tests/unit/test_c.py", "own"),
+            ("pytest tests", "A tests/test_c.py", "left out"),
+            ("cargo test it", "A tests/it.rs", "left out"),
+            ("pytest tests/test_b.py", "M tests/test_a.py", "put back"),
+        ] {
+            check(base, command, line, want);
+        }
+    }
+
+    #[test]
+    fn records_are_bounded() {
+        let many = ProofFileChanges {
+            put_back: (0..150).map(|n| format!("tests/{n}")).collect(),
+            ..ProofFileChanges::default()
+        };
+        let recorded = many.recorded(|path| path.replace("tests", "t"));
+        assert_eq!((recorded.put_back.len(), recorded.not_listed), (100, 50));
+        assert_eq!(recorded.put_back.first().map(String::as_str), Some("t/0"));
+        let mut merged = ProofFileChanges::default();
+        merged.merge(&recorded);
+        merged.merge(&recorded);
+        assert_eq!((merged.put_back.len(), merged.not_listed), (100, 50));
+        assert!(!merged.is_empty() && ProofFileChanges::default().is_empty());
+    }
+}

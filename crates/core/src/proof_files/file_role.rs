@@ -1,0 +1,236 @@
+//! Tells from a path whether a file is a test, belongs to a test runner, or defines what is built, by the conventions of
+//! the well-known tools.
+
+use std::path::Path;
+
+/// What a file is to a proof.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FileRole {
+    /// A test, or a file that tests read.
+    Test(TestLanguage),
+    /// Settings or code that a test runner loads by itself.
+    RunnerSettings(TestLanguage),
+    /// Code that an interpreter or a package manager loads or runs in the place of another program.
+    StartupHook,
+    /// It defines what is built and tested, and the product needs it too.
+    BuildFile,
+    Other,
+}
+
+/// The language of a test; tests of one language do not run those of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum TestLanguage {
+    C,
+    DotNet,
+    Elixir,
+    Go,
+    JavaScript,
+    Jvm,
+    Php,
+    Python,
+    Ruby,
+    Rust,
+    Shell,
+    /// Data, or a language without conventions here.
+    Unknown,
+}
+
+/// Folders that hold tests, whatever is in them.
+const TEST_FOLDERS: [&str; 8] =
+    ["test", "tests", "__tests__", "__snapshots__", "__mocks__", "testdata", "e2e", "cypress"];
+
+/// Folders that hold tests if the file is a program, and often something else.
+const SPEC_FOLDERS: [&str; 3] = ["spec", "specs", "features"];
+
+/// Folders of programs and modules that shadow installed ones.
+const SHADOW_FOLDERS: [&str; 3] = ["node_modules", "__pycache__", ".bundle"];
+
+const PYTHON_SETTINGS: [&str; 7] =
+    ["conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "noxfile.py", ".coveragerc"];
+
+/// Names of settings in JavaScript without their end (`.js`, `.ts`, `.json`, …).
+const JAVASCRIPT_SETTINGS: [&str; 9] = [
+    "jest.config",
+    "jest.setup",
+    "vitest.config",
+    "vitest.setup",
+    "vitest.workspace",
+    ".mocharc",
+    "karma.conf",
+    "playwright.config",
+    "cypress.config",
+];
+
+const RUBY_SETTINGS: [&str; 4] = [".rspec", ".rspec-local", "spec_helper.rb", "rails_helper.rb"];
+
+const STARTUP_HOOKS: [&str; 5] = ["sitecustomize.py", "usercustomize.py", ".npmrc", ".yarnrc", ".pnpmfile.cjs"];
+
+const BUILD_FILES: [&str; 34] = [
+    "BUILD",
+    "BUILD.bazel",
+    "CMakeLists.txt",
+    "CTestConfig.cmake",
+    "Cargo.toml",
+    "Dockerfile",
+    "GNUmakefile",
+    "Gemfile",
+    "Justfile",
+    "Makefile",
+    "Rakefile",
+    "build.gradle",
+    "build.gradle.kts",
+    "build.rs",
+    "composer.json",
+    "deno.json",
+    "go.mod",
+    "go.work",
+    "gradle.properties",
+    "justfile",
+    "makefile",
+    "meson.build",
+    "mix.exs",
+    "package.json",
+    "phpunit.xml",
+    "phpunit.xml.dist",
+    "pom.xml",
+    "pyproject.toml",
+    "settings.gradle",
+    "settings.gradle.kts",
+    "setup.cfg",
+    "setup.py",
+    "tox.ini",
+    "tsconfig.json",
+];
+
+const BUILD_FILE_STARTS: [&str; 4] = ["vite.config.", "babel.config.", ".babelrc", "webpack.config."];
+
+/// Returns what a file of a project is to its proofs.
+pub(super) fn file_role(path: &str) -> FileRole {
+    let folders: Vec<&str> = path.split('/').collect();
+    let Some((name, folders)) = folders.split_last() else { return FileRole::Other };
+    let language = language_of(name);
+    if folders.iter().any(|folder| SHADOW_FOLDERS.contains(folder))
+        || STARTUP_HOOKS.contains(name)
+        || has_end(name, &["pth", "pyc", "pyo"])
+    {
+        return FileRole::StartupHook;
+    }
+    if let Some(language) = settings_language(name, folders) {
+        return FileRole::RunnerSettings(language);
+    }
+    let in_folder = |names: &[&str]| folders.iter().any(|folder| names.contains(&folder.to_ascii_lowercase().as_str()));
+    let in_spec_folder = in_folder(&SPEC_FOLDERS) && language != TestLanguage::Unknown;
+    if in_folder(&TEST_FOLDERS) || in_spec_folder || is_test_name(name, language) {
+        return FileRole::Test(language);
+    }
+    if BUILD_FILES.contains(name)
+        || BUILD_FILE_STARTS.iter().any(|start| name.starts_with(start))
+        || has_end(name, &["mk", "cmake", "csproj", "fsproj", "gradle", "gemspec"])
+    {
+        return FileRole::BuildFile;
+    }
+    FileRole::Other
+}
+
+fn settings_language(name: &str, folders: &[&str]) -> Option<TestLanguage> {
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    if PYTHON_SETTINGS.contains(&name) {
+        Some(TestLanguage::Python)
+    } else if JAVASCRIPT_SETTINGS.contains(&stem) || JAVASCRIPT_SETTINGS.contains(&name) {
+        Some(TestLanguage::JavaScript)
+    } else if RUBY_SETTINGS.contains(&name) {
+        Some(TestLanguage::Ruby)
+    } else if (folders.last() == Some(&".cargo") && stem == "config")
+        || (folders.last() == Some(&".config") && name == "nextest.toml")
+    {
+        Some(TestLanguage::Rust)
+    } else {
+        None
+    }
+}
+
+/// Returns whether a name is that of a test in its language.
+fn is_test_name(name: &str, language: TestLanguage) -> bool {
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    let lower = stem.to_ascii_lowercase();
+    let begins = |starts: &[&str]| starts.iter().any(|start| lower.starts_with(start));
+    let ends = |ends: &[&str]| ends.iter().any(|end| lower.ends_with(end));
+    match language {
+        TestLanguage::Python => begins(&["test_"]) || ends(&["_test", "_tests"]) || lower == "tests",
+        TestLanguage::JavaScript => ends(&[".test", ".spec", "_test", "_spec", "-test", "-spec", ".e2e", ".cy"]),
+        TestLanguage::Go => lower.ends_with("_test"),
+        TestLanguage::Ruby => ends(&["_spec", "_test"]) || begins(&["test_"]),
+        TestLanguage::Rust | TestLanguage::Elixir => ends(&["_test", "_tests"]) || lower == "tests",
+        TestLanguage::Jvm => {
+            ["Test", "Tests", "TestCase", "IT", "Spec"].iter().any(|end| stem.ends_with(end))
+                || stem.starts_with("Test")
+        }
+        TestLanguage::Php | TestLanguage::DotNet => ["Test", "Tests"].iter().any(|end| stem.ends_with(end)),
+        TestLanguage::C | TestLanguage::Shell => begins(&["test_"]) || ends(&["_test", "_tests", "-test", "_unittest"]),
+        TestLanguage::Unknown => has_end(name, &["snap", "feature", "bats", "tap"]),
+    }
+}
+
+fn language_of(name: &str) -> TestLanguage {
+    let end = Path::new(name).extension().and_then(|end| end.to_str()).unwrap_or_default();
+    match end {
+        "py" | "pyi" => TestLanguage::Python,
+        "js" | "jsx" | "mjs" | "cjs" | "ts" | "tsx" | "mts" | "cts" | "vue" | "svelte" => TestLanguage::JavaScript,
+        "go" => TestLanguage::Go,
+        "rs" => TestLanguage::Rust,
+        "rb" | "rake" => TestLanguage::Ruby,
+        "java" | "kt" | "kts" | "scala" | "groovy" => TestLanguage::Jvm,
+        "php" => TestLanguage::Php,
+        "cs" | "fs" | "vb" => TestLanguage::DotNet,
+        "ex" | "exs" => TestLanguage::Elixir,
+        "c" | "cc" | "cpp" | "cxx" | "h" | "hpp" | "m" => TestLanguage::C,
+        "sh" | "bash" | "zsh" | "bats" => TestLanguage::Shell,
+        _ => TestLanguage::Unknown,
+    }
+}
+
+fn has_end(name: &str, ends: &[&str]) -> bool {
+    Path::new(name).extension().and_then(|end| end.to_str()).is_some_and(|end| ends.contains(&end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(paths: &[&str], want: FileRole) {
+        for path in paths {
+            assert_eq!(file_role(path), want, "{path}");
+        }
+    }
+
+    #[test]
+    fn roles_by_convention() {
+        use TestLanguage::{C, DotNet, Elixir, Go, JavaScript, Jvm, Php, Python, Ruby, Rust, Shell, Unknown};
+        check(&["test_a.py", "pkg/a_test.py", "tests/helper.py", "app/tests.py"], FileRole::Test(Python));
+        check(&["a.test.ts", "src/a.spec.jsx", "test/a.mjs", "src/__tests__/a.js"], FileRole::Test(JavaScript));
+        check(&["a_test.go"], FileRole::Test(Go));
+        check(&["tests/it/main.rs", "src/a_test.rs", "src/tests.rs"], FileRole::Test(Rust));
+        check(&["spec/a_spec.rb", "spec/support/x.rb", "test/test_a.rb"], FileRole::Test(Ruby));
+        check(&["src/test/java/AppTest.java", "AppTest.java", "src/main/TestApp.java"], FileRole::Test(Jvm));
+        check(&["src/AppTest.php"], FileRole::Test(Php));
+        check(&["AppTests.cs"], FileRole::Test(DotNet));
+        check(&["lib/a_test.exs"], FileRole::Test(Elixir));
+        check(&["test_a.c", "a_unittest.cc"], FileRole::Test(C));
+        check(&["tests/run.sh", "smoke_test.sh"], FileRole::Test(Shell));
+        check(&["tests/data/x.json", "a.snap", "features/a.feature"], FileRole::Test(Unknown));
+        check(&["conftest.py", "tests/conftest.py", "pytest.ini"], FileRole::RunnerSettings(Python));
+        check(&["jest.config.ts", ".mocharc.yml", ".mocharc"], FileRole::RunnerSettings(JavaScript));
+        check(&[".rspec", "spec/spec_helper.rb"], FileRole::RunnerSettings(Ruby));
+        check(&[".cargo/config.toml", "a/.cargo/config", ".config/nextest.toml"], FileRole::RunnerSettings(Rust));
+        check(
+            &["node_modules/.bin/node", "x/sitecustomize.py", "a.pth", "__pycache__/t.cpython-313.pyc", ".npmrc"],
+            FileRole::StartupHook,
+        );
+        check(&["Cargo.toml", "a/pom.xml", "rules.mk", "Makefile", "vite.config.ts", "tox.ini"], FileRole::BuildFile);
+        check(
+            &["app.py", "src/contest.rs", "latest.js", "spec/openapi.yaml", "testing/x.py", "src/attest.go", "", "a/"],
+            FileRole::Other,
+        );
+    }
+}

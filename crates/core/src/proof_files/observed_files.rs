@@ -1,0 +1,181 @@
+//! What a check used of the files around it, as seen while it ran on the start commit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+/// The files that a command opened, listed, or looked for without finding them. Paths of the workspace are relative to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ObservedFiles {
+    /// Files that were read or executed.
+    pub read: BTreeSet<String>,
+    /// Folders that were listed; the workspace itself is empty.
+    pub listed: BTreeSet<String>,
+    /// Paths that do not exist, with the names of the programs that looked for them.
+    pub missing: BTreeMap<String, BTreeSet<String>>,
+    /// Programs and modules outside the workspace that were executed or loaded, as absolute paths.
+    pub outside: BTreeSet<String>,
+    /// How many paths are not listed because there were too many, or because they are no text.
+    pub not_listed: u64,
+}
+
+impl ObservedFiles {
+    /// Adds what another run of the check used.
+    pub fn merge(&mut self, other: Self) {
+        self.read.extend(other.read);
+        self.listed.extend(other.listed);
+        for (path, programs) in other.missing {
+            self.missing.entry(path).or_default().extend(programs);
+        }
+        self.outside.extend(other.outside);
+        self.not_listed = self.not_listed.max(other.not_listed);
+    }
+
+    /// Returns whether a new file takes the place of something that the check found elsewhere, or that it did without.
+    ///
+    /// `makefiles` are the texts of the makefiles of the start commit, and `has_file` tells which files it has.
+    pub fn is_replaced_by(&self, path: &str, makefiles: &[&str], has_file: &dyn Fn(&str) -> bool) -> bool {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        self.shadows_python_module(folder, name, has_file)
+            || self.shadows_outside_file(path, name)
+            || self.changes_make(path, makefiles)
+    }
+
+    /// A module beside the tests is found before an installed one of its name. Modules of a package do not count: they
+    /// are imported by the name of the package.
+    fn shadows_python_module(&self, folder: &str, name: &str, has_file: &dyn Fn(&str) -> bool) -> bool {
+        let (folder, module) = match name {
+            "__init__.py" => folder.rsplit_once('/').unwrap_or(("", folder)),
+            _ => match name.rsplit_once('.') {
+                Some((_, "py" | "pyc" | "so")) => (folder, name.split('.').next().unwrap_or(name)),
+                _ => return false,
+            },
+        };
+        let is_package =
+            has_file(&if folder.is_empty() { "__init__.py".into() } else { format!("{folder}/__init__.py") });
+        self.listed.contains(folder)
+            && !is_package
+            && self.outside.iter().any(|loaded| python_module(loaded) == Some(module))
+    }
+
+    /// A program or a module that was looked for here first and then found outside.
+    fn shadows_outside_file(&self, path: &str, name: &str) -> bool {
+        self.missing.contains_key(path)
+            && self.outside.iter().any(|outside| {
+                let outside = outside.rsplit('/').next().unwrap_or(outside);
+                let ends = ["rb", "pm", "pl", "lua"];
+                let is_module = name.rsplit_once('.').is_some_and(|(_, end)| ends.contains(&end));
+                outside == name && (is_module || !name.contains('.'))
+            })
+    }
+
+    /// A target that exists as a file is not made, and an optional include is read once it exists.
+    fn changes_make(&self, path: &str, makefiles: &[&str]) -> bool {
+        let by_make = |programs: &BTreeSet<String>| programs.iter().any(|name| name.ends_with("make"));
+        self.missing.get(path).is_some_and(by_make)
+            && makefiles.iter().any(|text| {
+                super::script_paths::is_target(text, path)
+                    || super::script_paths::included_files(text).iter().any(|file| file == path)
+            })
+    }
+}
+
+/// Returns the module that a file of a Python installation is, if it is imported by its own name.
+fn python_module(path: &str) -> Option<&str> {
+    let mut parts: Vec<&str> = path.split('/').collect();
+    let file = parts.pop()?;
+    if parts.last() == Some(&"__pycache__") {
+        parts.pop();
+    }
+    let stem = file.split('.').next()?;
+    let module = if stem == "__init__" { parts.pop()? } else { stem };
+    let folder = parts.last()?;
+    let is_library =
+        folder.starts_with("python3") || ["site-packages", "dist-packages", "lib-dynload"].contains(folder);
+    is_library.then_some(module)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> impl Iterator<Item = String> {
+        text.split_whitespace().map(|word| word.trim_matches('"').to_owned())
+    }
+
+    fn observed(listed: &str, missing: &str, outside: &str) -> ObservedFiles {
+        ObservedFiles {
+            listed: words(listed).collect(),
+            missing: words(missing)
+                .map(|entry| {
+                    let (program, path) = entry.split_once(':').expect("program:path");
+                    (path.to_owned(), BTreeSet::from([program.to_owned()]))
+                })
+                .collect(),
+            outside: words(outside).collect(),
+            ..ObservedFiles::default()
+        }
+    }
+
+    #[track_caller]
+    fn check(seen: &ObservedFiles, makefile: &str, path: &str, want: bool) {
+        let has_file = |path: &str| path == "pkg/__init__.py";
+        assert_eq!(seen.is_replaced_by(path, &[makefile], &has_file), want, "{path}");
+    }
+
+    #[test]
+    fn python_modules() {
+        let seen = observed(
+            "\"\" tests pkg",
+            "",
+            "/usr/lib/python3.13/unittest/__init__.py /usr/lib/python3.13/__pycache__/json.cpython-313.pyc \
+             /usr/lib/python3/dist-packages/pytest/__init__.py /usr/lib/python3.13/email/mime/text.py",
+        );
+        for (path, want) in [
+            ("tests/unittest.py", true),
+            ("unittest/__init__.py", true),
+            ("tests/json.cpython-313-x86_64-linux-gnu.so", true),
+            ("pytest.py", true),
+            ("app.py", false),
+            ("other/unittest.py", false),
+            ("pkg/json.py", false),
+            ("tests/text.py", false),
+            ("tests/unittest.txt", false),
+        ] {
+            check(&seen, "", path, want);
+        }
+    }
+
+    #[test]
+    fn programs_and_modules_found_elsewhere() {
+        let seen =
+            observed("", "ruby:lib/set.rb sh:bin/python3 sh:done.txt", "/usr/lib/ruby/3.3.0/set.rb /usr/bin/python3");
+        for (path, want) in [
+            ("lib/set.rb", true),
+            ("bin/python3", true),
+            ("done.txt", false),
+            ("src/set.rb", false),
+            ("python3", false),
+        ] {
+            check(&seen, "", path, want);
+        }
+    }
+
+    #[test]
+    fn files_that_change_what_make_does() {
+        let seen = observed("", "make:test make:local.mk make:hello.txt sh:check", "");
+        let makefile = "-include local.mk\ntest: hello.txt\n\tsh run.sh\ncheck:\n\ttrue\n";
+        for (path, want) in [("test", true), ("local.mk", true), ("hello.txt", false), ("check", false)] {
+            check(&seen, makefile, path, want);
+        }
+    }
+
+    #[test]
+    fn observations_add_up() {
+        let mut all = observed("a", "sh:x", "/bin/sh");
+        all.merge(observed("b", "make:x", "/bin/sh"));
+        assert_eq!(all.listed.len(), 2);
+        assert_eq!(all.missing.get("x").map(BTreeSet::len), Some(2));
+    }
+}
