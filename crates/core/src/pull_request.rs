@@ -233,9 +233,14 @@ pub fn changed_proof_files(checks: &[ReceiptCheck]) -> String {
     group("**Changed by the run; the proof used them as they were before**", &all.put_back);
     group("**New, and left out of the proof** because a test runner would load them by itself", &all.left_out);
     group("**Tests in source files that the run removed, changed or turned off**", &all.inline_tests);
+    group(
+        "**New lines of the product that end a process or skip tests**; inside a test they let it pass",
+        &all.early_exits,
+    );
     group("Given to the run by `may_change`; the proof used the run's version", &all.given);
     group("New tests that the run wrote itself and the proof ran", &all.own_tests);
     group("Files that define what is built and tested; the proof used the run's version", &all.build_files);
+    group("Other files that the proof reads: the product, as a rule", &all.product);
     if all.not_listed > 0 {
         writeln!(out, "- and {} more", all.not_listed).expect("writing to a String cannot fail");
     }

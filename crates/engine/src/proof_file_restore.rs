@@ -208,6 +208,8 @@ impl HeldFiles {
             if held && !self.globs.is_match(path) && !found.put_back.contains(path) {
                 found.put_back.push(path.clone());
                 found.build_files.retain(|other| other != path);
+            } else if !held && self.observed.read.contains(path) && !found.build_files.contains(path) {
+                found.product.push(path.clone());
             }
         }
         found
@@ -278,28 +280,40 @@ impl HeldFiles {
         Ok(changed_paths(&self.odb.changed_paths(&self.start, sha).await?))
     }
 
-    /// Returns the source files in which a commit weakened tests, each with the lines that show it.
-    pub(crate) async fn weakened_tests(&self, sha: &Sha) -> Result<Vec<String>, Error> {
-        let mut found = Vec::new();
-        for PathChange { old, new, path } in self.odb.changed_paths(&self.start, sha).await? {
-            let is_source = old.is_some() && new.is_some() && !self.globs.is_match(&path);
-            if !is_source || proof_files::is_judge(&path) || found.len() == MAX_WEAKENED {
-                continue;
-            }
-            let (Ok(old), Ok(new)) = (
-                self.odb.file_at(&self.start, &path, SOURCE_CAP).await,
-                self.odb.file_at(sha, &path, SOURCE_CAP).await,
-            ) else {
-                continue;
+    /// Finds what a commit did to tests inside source files: lines that weaken them, and lines that end them early.
+    pub(crate) async fn find_in_sources(&self, sha: &Sha, found: &mut ProofFileChanges) -> Result<(), Error> {
+        let text =
+            |lines: Vec<String>, path: &str| (!lines.is_empty()).then(|| format!("{path}: {}", lines.join(" ⏎ ")));
+        for PathChange { old, new, path } in
+            self.odb.changed_paths(&self.start, sha).await?.into_iter().take(MAX_SOURCES)
+        {
+            let is_own = self.globs.is_match(&path) || proof_files::is_judge(&path);
+            let Some((_, new)) = new.filter(|_| !is_own) else { continue };
+            let Ok(new) = self.odb.file_at_blob(&new, SOURCE_CAP).await else { continue };
+            let before = match old {
+                Some((_, old)) => self.odb.file_at_blob(&old, SOURCE_CAP).await.unwrap_or_default(),
+                None => Vec::new(),
             };
-            let (old, new) = (String::from_utf8_lossy(&old), String::from_utf8_lossy(&new));
-            let lines = proof_files::weakened_tests(&path, &old, &new);
-            if !lines.is_empty() {
-                found.push(format!("{path}: {}", lines.join(" ⏎ ")));
-            }
+            let (before, new) = (String::from_utf8_lossy(&before), String::from_utf8_lossy(&new));
+            found.inline_tests.extend(text(proof_files::weakened_tests(&path, &before, &new), &path));
+            found.early_exits.extend(text(proof_files::added_exits(&path, &before, &new), &path));
         }
-        Ok(found)
+        Ok(())
     }
+}
+
+/// The largest source file that is searched, and how many are.
+const SOURCE_CAP: usize = 1 << 20;
+const MAX_SOURCES: usize = 2_000;
+
+/// Converts git's changes.
+pub(crate) fn changed_paths(changes: &[PathChange]) -> Vec<ChangedPath> {
+    let kind = |change: &PathChange| match (&change.old, &change.new) {
+        (None, _) => PathChangeKind::Created,
+        (_, None) => PathChangeKind::Removed,
+        _ => PathChangeKind::Modified,
+    };
+    changes.iter().map(|change| ChangedPath { path: change.path.clone(), kind: kind(change) }).collect()
 }
 
 /// Reads the makefiles of a commit.
@@ -314,20 +328,6 @@ async fn read_makefiles(odb: &ObjectDb, entries: &[TreeEntry]) -> Result<Vec<Str
         entries.iter().filter(|entry| is_makefile(&entry.path)).take(MAX_MAKEFILES).map(|entry| &entry.sha).collect();
     let contents = odb.read_blobs(&wanted, FILE_CAP).await?.unwrap_or_default();
     Ok(contents.into_values().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect())
-}
-
-/// The largest source file that is searched for tests, and how many findings are kept.
-const SOURCE_CAP: usize = 1 << 20;
-const MAX_WEAKENED: usize = 20;
-
-/// Converts git's changes.
-pub(crate) fn changed_paths(changes: &[PathChange]) -> Vec<ChangedPath> {
-    let kind = |change: &PathChange| match (&change.old, &change.new) {
-        (None, _) => PathChangeKind::Created,
-        (_, None) => PathChangeKind::Removed,
-        _ => PathChangeKind::Modified,
-    };
-    changes.iter().map(|change| ChangedPath { path: change.path.clone(), kind: kind(change) }).collect()
 }
 
 type HeldEntries<'a> = BTreeMap<String, (&'a TreeEntry, HeldReason)>;

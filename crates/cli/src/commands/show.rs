@@ -121,9 +121,11 @@ fn changed_proof_files(proofs: &[ProofView]) -> Vec<String> {
         ("changed by the run, the proof used them as they were before", &all.put_back),
         ("new, and left out of the proof", &all.left_out),
         ("tests in source files that the run removed, changed or turned off", &all.inline_tests),
+        ("new lines of the product that end a process or skip tests", &all.early_exits),
         ("given to the run by `may_change`", &all.given),
         ("new tests of the run that the proof ran", &all.own_tests),
         ("files that define what is built and tested, changed by the run", &all.build_files),
+        ("other changed files that the proof reads", &all.product),
     ];
     for (what, paths) in groups.into_iter().filter(|(_, paths)| !paths.is_empty()) {
         out.push(format!("  {what}:"));

@@ -26,6 +26,8 @@ mod litellm;
 mod package_registries;
 mod policy;
 mod profiles;
+#[cfg(target_os = "linux")]
+mod proof_matrix;
 mod proofs;
 mod recovery;
 #[cfg(target_os = "linux")]

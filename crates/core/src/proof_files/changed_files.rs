@@ -70,6 +70,12 @@ pub struct ProofFileChanges {
     /// Source files in which the run removed or changed tests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inline_tests: Vec<String>,
+    /// New lines of the product that end a process or skip tests: inside a test they would let it pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub early_exits: Vec<String>,
+    /// Files that are none of these and that the checks were seen to read on the start commit: the product, as a rule.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub product: Vec<String>,
     /// How many further paths are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub not_listed: usize,
@@ -109,14 +115,34 @@ impl ProofFileChanges {
         self
     }
 
-    fn lists(&self) -> [&Vec<String>; 6] {
-        let Self { put_back, left_out, given, own_tests, build_files, inline_tests, not_listed: _ } = self;
-        [put_back, left_out, given, own_tests, build_files, inline_tests]
+    fn lists(&self) -> [&Vec<String>; 8] {
+        let Self {
+            put_back,
+            left_out,
+            given,
+            own_tests,
+            build_files,
+            inline_tests,
+            early_exits,
+            product,
+            not_listed: _,
+        } = self;
+        [put_back, left_out, given, own_tests, build_files, inline_tests, early_exits, product]
     }
 
-    fn lists_mut(&mut self) -> [&mut Vec<String>; 6] {
-        let Self { put_back, left_out, given, own_tests, build_files, inline_tests, not_listed: _ } = self;
-        [put_back, left_out, given, own_tests, build_files, inline_tests]
+    fn lists_mut(&mut self) -> [&mut Vec<String>; 8] {
+        let Self {
+            put_back,
+            left_out,
+            given,
+            own_tests,
+            build_files,
+            inline_tests,
+            early_exits,
+            product,
+            not_listed: _,
+        } = self;
+        [put_back, left_out, given, own_tests, build_files, inline_tests, early_exits, product]
     }
 }
 
@@ -221,7 +247,7 @@ mod tests {
             check_texts: &[command],
         };
         let found = classify_changes(&[change(line)], &rules);
-        let names = ["put back", "left out", "given", "own", "build file", "inline"];
+        let names = ["put back", "left out", "given", "own", "build file", "inline", "exits", "product"];
         let got: Vec<&str> =
             names.into_iter().zip(found.lists()).filter(|(_, list)| !list.is_empty()).map(|(name, _)| name).collect();
         assert_eq!(got.join(" "), want, "{line} in {base:?} with {command}");

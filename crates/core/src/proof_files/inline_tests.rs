@@ -1,9 +1,14 @@
 //! Finds tests inside source files that a change removed, skipped or weakened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::text::head;
 
 /// How many lines are shown of one file.
 const MAX_LINES: usize = 8;
+
+/// How much is shown of one line.
+const MAX_LINE: usize = 160;
 
 /// Returns lines that show how a change weakened the tests in a source file: test lines that are gone, marked `-`, and new
 /// lines that turn tests off, marked `+`.
@@ -31,6 +36,51 @@ pub fn weakened_tests(path: &str, old: &str, new: &str) -> Vec<String> {
     shown.extend(off.iter().filter(|line| count_of(new, line) > count_of(old, line)).map(|line| format!("+{line}")));
     shown.truncate(MAX_LINES);
     shown
+}
+
+/// Parts of lines that end a process with success, or tell a test runner to skip.
+const EXITS: [&str; 20] = [
+    "os._exit(",
+    "sys.exit(",
+    "SystemExit",
+    "SkipTest",
+    "pytest.skip",
+    "pytest.exit",
+    "process.exit(",
+    "process.reallyExit(",
+    "process.exitCode",
+    "os.Exit(",
+    "t.Skip",
+    "process::exit(",
+    "System.exit(",
+    "Runtime.getRuntime().halt(",
+    "Kernel.exit",
+    "exit!",
+    "_exit(",
+    "_Exit(",
+    "quick_exit(",
+    "Environment.Exit(",
+];
+
+/// Returns new lines of a source file that end a process or skip tests.
+pub fn added_exits(path: &str, old: &str, new: &str) -> Vec<String> {
+    let is_source = path.rsplit_once('.').is_some_and(|(_, end)| {
+        [
+            "py", "js", "mjs", "cjs", "ts", "mts", "jsx", "tsx", "go", "rs", "rb", "java", "kt", "c", "cc", "cpp", "h",
+            "cs",
+        ]
+        .contains(&end)
+    });
+    if !is_source {
+        return Vec::new();
+    }
+    let known: BTreeSet<&str> = old.lines().map(str::trim).collect();
+    let lines = new.lines().map(str::trim).filter(|line| !known.contains(line));
+    lines
+        .filter(|line| EXITS.iter().any(|exit| line.contains(exit)))
+        .take(MAX_LINES)
+        .map(|line| format!("+{}", head(line, MAX_LINE)))
+        .collect()
 }
 
 /// A language with tests in source files.
@@ -189,6 +239,19 @@ mod tests {
         check("src/lib.rs", doc, &doc.replace(", 2)", ", 1)"), &["-/// assert_eq!(a::f(), 2);"]);
         check("src/lib.rs", doc, &doc.replace("```\n/// assert", "```ignore\n/// assert"), &["-/// ```"]);
         check("src/lib.rs", "#[cfg(test)]\nmod tests;\nfn f() {}\n", "#[cfg(test)]\nmod tests;\n", &[]);
+    }
+
+    #[test]
+    fn exits() {
+        for (path, old, new, want) in [
+            ("a.py", "", "import os\nos._exit(0)\n", vec!["+os._exit(0)"]),
+            ("a.py", "os._exit(0)\n", "x = 1\nos._exit(0)\n", vec![]),
+            ("a.js", "", "process.exit(0)\n", vec!["+process.exit(0)"]),
+            ("a.md", "", "process.exit(0)\n", vec![]),
+            ("a.go", "", "func init() { os.Exit(0) }\n", vec!["+func init() { os.Exit(0) }"]),
+        ] {
+            assert_eq!(added_exits(path, old, new), want, "{path}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod test_runner_config;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use changed_files::{ChangedPath, PathChangeKind, ProofFileChanges, ProofFileRules, classify_changes, is_judge};
-pub use inline_tests::weakened_tests;
+pub use inline_tests::{added_exits, weakened_tests};
 pub use observed_files::ObservedFiles;
 pub use protected_sections::PinnedSection;
 

@@ -47,7 +47,7 @@ impl ProofStep<'_> {
             HeldFiles::load(&self.run.bare, HeldFileRules::of_run(&started).with_record(&self.run.folder)?).await?;
         let commit = Sha::from(&sha);
         let mut changes = held.classify(&held.changes_until(&commit).await?);
-        changes.inline_tests = held.weakened_tests(&commit).await?;
+        held.find_in_sources(&commit, &mut changes).await?;
         let (mut failed, mut errors) = (Vec::new(), String::new());
         let mut verified = self.run.state().verified.clone();
         for (index, due) in due {
