@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use ralph_core::decide_next_step::{self, DueCheck};
 use ralph_core::event::{BaselineProof, BaselineVerdict, RunStart};
 use ralph_core::lint::{self, BaselineCheck, BaselineRun, LintFinding, LintRule, Severity};
-use ralph_core::next_step::{self, DueCheck};
 use ralph_core::proof_files::{ObservedFiles, ProofFileChanges};
 use ralph_core::text;
 
-use crate::check_command;
+use crate::check_execution;
 use crate::error::Error;
 use crate::git::BareRepo;
-use crate::host_context::HostContext;
+use crate::host_services::HostContext;
 use crate::proof_file_restore::{HeldFileRules, HeldFiles};
 use crate::run::{SandboxRole, fresh_sandbox};
-use crate::sandboxes;
+use crate::sandbox_lifecycle;
 
 /// A check is repeated to detect flakiness only while it takes no longer than this.
 const QUICK_MS: u64 = 5_000;
@@ -63,7 +63,7 @@ pub async fn check(
 ) -> Result<BaselineReport, Error> {
     let held = HeldFiles::load(bare, HeldFileRules::of_run(started)).await?;
     let sandbox = fresh_sandbox(host, bare, scratch, started, sha, SandboxRole::Baseline).await?;
-    let due = next_step::proof_due(started);
+    let due = decide_next_step::proof_due(started);
     let redactor = host.redactor();
     let timeout = Duration::from_secs(started.check_timeout_s);
     // The run has not changed anything yet.
@@ -76,18 +76,18 @@ pub async fn check(
             let before = host.egress().restarts(sandbox.id());
             let line = &due.command;
             let mut ran = if n == 0 {
-                check_command::run_observed_check(&*sandbox, &held, line, timeout, &redactor).await.map(
+                check_execution::run_observed_check(&*sandbox, &held, line, timeout, &redactor).await.map(
                     |(ran, seen)| {
                         observed.extend(seen.map(|seen| (line.clone(), seen)));
                         ran
                     },
                 )
             } else {
-                check_command::run_check(&*sandbox, &held, &none, line, timeout, &redactor).await
+                check_execution::run_check(&*sandbox, &held, &none, line, timeout, &redactor).await
             };
             // A failure caused by a cut egress connection says nothing about the commit.
             if matches!(&ran, Ok(ran) if !ran.passed()) && host.egress().restarts(sandbox.id()) != before {
-                ran = check_command::run_check(&*sandbox, &held, &none, &due.command, timeout, &redactor).await;
+                ran = check_execution::run_check(&*sandbox, &held, &none, &due.command, timeout, &redactor).await;
             }
             match ran {
                 Ok(ran) => {
@@ -113,7 +113,7 @@ pub async fn check(
             denied_hosts: host.egress().take_refused_hosts(sandbox.id()).into_iter().collect(),
         });
     }
-    sandboxes::discard(&*sandbox).await;
+    sandbox_lifecycle::discard(&*sandbox).await;
     if let Some(error) = failure {
         return Err(error);
     }

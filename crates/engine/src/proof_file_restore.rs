@@ -11,9 +11,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use globset::GlobSet;
+use ralph_core::decide_next_step;
 use ralph_core::event::RunStart;
 use ralph_core::hash::sha256;
-use ralph_core::next_step;
 use ralph_core::proof_files::{self, ChangedPath, ObservedFiles, PathChangeKind, ProofFileChanges, ProofFileRules};
 use ralph_sandbox::{FileStamp, Sandbox};
 
@@ -68,7 +68,7 @@ impl HeldFileRules {
             task_path: started.task_path.clone(),
             protected: started.protected_paths.iter().chain(&started.proof_files).cloned().collect(),
             may_change: started.may_change.clone(),
-            commands: next_step::proof_due(started).into_iter().map(|due| due.command).collect(),
+            commands: decide_next_step::proof_due(started).into_iter().map(|due| due.command).collect(),
         }
     }
 }

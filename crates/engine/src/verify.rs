@@ -13,15 +13,15 @@ use ralph_core::text;
 use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxLimits, SandboxSpec};
 use serde::Serialize;
 
-use crate::check_command::{self, CommandResult};
+use crate::check_execution::{self, CommandResult};
 use crate::egress::EgressRequest;
 use crate::error::{Error, file_error};
 use crate::git::in_sandbox::StateFiles;
 use crate::git::{self, BareRepo, Sha, UserRepo};
-use crate::host_context::HostContext;
+use crate::host_services::HostContext;
 use crate::proof_file_restore::{HeldFileRules, HeldFiles};
 use crate::receipt::{self, SigningKey};
-use crate::sandboxes::{self, SandboxRequest};
+use crate::sandbox_lifecycle::{self, SandboxRequest};
 use crate::store::RunFolder;
 
 /// The result of verifying a receipt.
@@ -191,7 +191,7 @@ impl ReceiptRerun<'_> {
             // A sandbox for each check, as in the original proof.
             let sandbox = self.create_sandbox().await?;
             let ran = self.run_check(&*sandbox, &held, &changes, then).await;
-            sandboxes::discard(&*sandbox).await;
+            sandbox_lifecycle::discard(&*sandbox).await;
             lines.push(compare_line(then, ran));
         }
         Ok(lines)
@@ -242,7 +242,7 @@ impl ReceiptRerun<'_> {
             egress = (self.trust == ReceiptTrust::Trusted).then(|| EgressRequest::from(then.policy.clone()));
         }
         let request = SandboxRequest { backend: self.backend, spec, egress };
-        Ok(sandboxes::create(self.host, request).await?.into_sandbox())
+        Ok(sandbox_lifecycle::create(self.host, request).await?.into_sandbox())
     }
 
     async fn run_check(
@@ -256,7 +256,7 @@ impl ReceiptRerun<'_> {
         let timeout = Duration::from_secs(self.body.timeout_s.clamp(1, 24 * 3600));
         let (branch, commit) = (&self.body.branch, &self.body.commit);
         git::seed_sandbox(sandbox, self.bare, self.scratch, branch, commit, &identity, StateFiles::Excluded).await?;
-        check_command::run_check(sandbox, held, changes, &then.command, timeout, &self.host.redactor()).await
+        check_execution::run_check(sandbox, held, changes, &then.command, timeout, &self.host.redactor()).await
     }
 }
 

@@ -25,7 +25,7 @@ mod dial;
 mod dns;
 mod parse;
 mod refusal_reply;
-mod stream;
+mod wrapped_streams;
 
 #[cfg(test)]
 mod tests;

@@ -12,8 +12,8 @@ use ralph_core::money::MicroUsd;
 use ralph_core::policy::{Policy, PolicyMode, shell_argument};
 use ralph_engine::Error;
 use ralph_engine::egress::{EgressLease, EgressReport, EgressRequest, SecretGrant};
-use ralph_engine::host_context::{DEFAULT_BACKEND, short_key_warning};
-use ralph_engine::sandboxes::{self, SandboxRequest};
+use ralph_engine::host_services::{DEFAULT_BACKEND, short_key_warning};
+use ralph_engine::sandbox_lifecycle::{self, SandboxRequest};
 use ralph_engine::setup::{RunOverrides, pin_named_profiles, resolve_config};
 use ralph_proxy::ledger::{Ledger, LedgerCaps};
 use ralph_sandbox::{ExecRequest, ExecStatus, OutputSink, OutputStream, ResourceLimit, Sandbox, SandboxSpec};
@@ -34,13 +34,13 @@ pub(crate) async fn exec(setup: &CliSetup, args: SandboxExecArgs, ui: &mut Ui) -
     // A signal that ends ralph also ends the command, and a sandbox that was created for it is removed.
     let mut stops = ExecSignals::new().map_err(|error| CliError::from_error(RalphExitCode::Failed, &error))?;
     let (made, ledger) = match &args.name {
-        Some(name) => (sandboxes::open(&setup.host, &*backend, name, None).await, None),
+        Some(name) => (sandbox_lifecycle::open(&setup.host, &*backend, name, None).await, None),
         None => {
             let (spec, egress) =
                 prepare_request(setup, &args, backend.capabilities().egress.is_available(), ui).await?;
             let ledger = egress.ledger.clone();
             let request = SandboxRequest { backend: &*backend, spec, egress: Some(egress) };
-            (sandboxes::create(&setup.host, request).await, Some(ledger))
+            (sandbox_lifecycle::create(&setup.host, request).await, Some(ledger))
         }
     };
     for name in setup.host.take_short_keys() {

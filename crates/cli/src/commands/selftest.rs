@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use ralph_core::exit_code::RalphExitCode;
 use ralph_core::policy::{Policy, PolicyMode};
 use ralph_engine::egress::EgressRequest;
-use ralph_engine::host_context::{DEFAULT_BACKEND, HostContext};
-use ralph_engine::sandboxes::{self, SandboxRequest};
+use ralph_engine::host_services::{DEFAULT_BACKEND, HostContext};
+use ralph_engine::sandbox_lifecycle::{self, SandboxRequest};
 use ralph_sandbox::conformance::{self, ConformanceOutcome as Case};
 use ralph_sandbox::{Backend, Error, ExecRequest, ExecStatus, Sandbox, SandboxSpec, capture};
 use serde::Serialize;
@@ -136,12 +136,12 @@ async fn create_sandbox(
     id: &str,
 ) -> Result<Arc<dyn Sandbox>, ralph_engine::Error> {
     let request = SandboxRequest { backend, spec: spec(id), egress: None };
-    let sandbox = sandboxes::create(host, request).await?.sandbox;
+    let sandbox = sandbox_lifecycle::create(host, request).await?.sandbox;
     match capture(&*sandbox, &ExecRequest::new(["true"], COMMAND_TIMEOUT), 1024).await {
         Ok(_) => Ok(sandbox),
         Err(error) => {
             // The first failure is the one to report.
-            sandboxes::discard(&*sandbox).await;
+            sandbox_lifecycle::discard(&*sandbox).await;
             Err(error.into())
         }
     }
@@ -220,7 +220,7 @@ async fn check_egress_denied(host: &HostContext, backend: &dyn Backend, id: &str
     let policy = Policy { mode: PolicyMode::Allowlist, ..Policy::default() };
     let request =
         SandboxRequest { backend, spec: spec(&format!("{id}-egress")), egress: Some(EgressRequest::from(policy)) };
-    let sandbox = match sandboxes::create(host, request).await {
+    let sandbox = match sandbox_lifecycle::create(host, request).await {
         Ok(granted) => granted.into_sandbox(),
         Err(error) => return Case::Failed(error.to_string()),
     };

@@ -3,7 +3,7 @@
 //! The linter works on the text and the facts it is given. It runs no commands (the engine runs the baseline's
 //! commands and passes the results to [`lint_baseline`]) and reads no files.
 
-mod baseline;
+mod baseline_rules;
 mod branch;
 mod context;
 mod dependency_graph;
@@ -14,7 +14,7 @@ mod rules;
 mod shell_command;
 mod vague_words;
 
-pub use baseline::{BaselineCheck, BaselineRun, lint_baseline};
+pub use baseline_rules::{BaselineCheck, BaselineRun, lint_baseline};
 pub use branch::{BranchFlaw, branch_flaw};
 pub use context::{BackendMaxima, LintContext, PriceStatus, TEMPLATE_VARIABLES};
 pub use dependency_graph::dependency_cycle;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::RunState;
+use crate::decide_next_step;
 use crate::event::{BaselineVerdict, RunStart};
-use crate::next_step;
 
 impl RunState {
     /// Returns why the base commit makes the run pointless, when only a different task can change that.
@@ -42,5 +42,5 @@ impl RunState {
 
 /// Returns every command that decides about the work.
 pub(crate) fn proof_commands(started: &RunStart) -> BTreeSet<String> {
-    next_step::proof_due(started).into_iter().map(|due| due.command).collect()
+    decide_next_step::proof_due(started).into_iter().map(|due| due.command).collect()
 }

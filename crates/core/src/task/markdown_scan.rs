@@ -9,7 +9,7 @@ use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
 use super::checkbox::{Checkbox, CheckboxForm, split_id};
 use super::front_matter_split::TaskSourceKind;
-use super::issue_step_heading;
+use super::numbered_step_heading;
 use crate::source_span::Span;
 
 #[derive(Debug, Default, PartialEq)]
@@ -302,7 +302,7 @@ impl TaskScanner<'_> {
             self.milestone = None;
         }
         let step = (self.opening == TaskSourceKind::Issue)
-            .then(|| issue_step_heading::read(self.source, self.span(&range)))
+            .then(|| numbered_step_heading::read(self.source, self.span(&range)))
             .flatten();
         if let Some(step) = step {
             self.step = Some((level, self.boxes.len()));

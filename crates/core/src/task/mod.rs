@@ -9,8 +9,8 @@ mod front_matter;
 mod front_matter_keys;
 mod front_matter_reader;
 mod front_matter_split;
-mod issue_step_heading;
 mod markdown_scan;
+mod numbered_step_heading;
 mod parse;
 mod yaml;
 

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use ralph_core::budget::{Budget, BudgetKind};
 use ralph_core::control_request::{Control, TaskEdit};
+use ralph_core::decide_next_step::{self, DueCheck, RunStep};
 use ralph_core::event::{
     ActionOutcome, BaselineProof, BaselineVerdict, CheckStage, Event, ModelCallOutcome, ReviewFinding, RunStart,
     RunStopReason, RunTestSchedule, RunVerdict,
 };
 use ralph_core::gutter::{LadderRung, MitigationCause};
-use ralph_core::next_step::{self, DueCheck, RunStep};
 use ralph_core::pull_request::PublishReason;
 use ralph_core::redact::MaskedText;
 
@@ -345,7 +345,7 @@ fn due_checks() {
         (set(&["M1.1", "M2.1"]), set(&[]), true, all()),
     ] {
         assert_eq!(
-            next_step::checks_due(&started(), &verified, &claimed, changed),
+            decide_next_step::checks_due(&started(), &verified, &claimed, changed),
             want,
             "{verified:?} {claimed:?} {changed}"
         );
@@ -353,19 +353,19 @@ fn due_checks() {
     // Gates run with the test command, whatever proves the boxes; a command that is both runs once.
     let gated = RunStart { gates: vec!["lint".to_owned(), "p1".to_owned()], ..started() };
     let with_gates = || vec![due("test", &["test"]), due("lint", &["verify-1"]), due("p1", &["verify-2"])];
-    assert_eq!(next_step::checks_due(&gated, &set(&[]), &set(&[]), true), with_gates());
+    assert_eq!(decide_next_step::checks_due(&gated, &set(&[]), &set(&[]), true), with_gates());
     assert_eq!(
-        next_step::proof_due(&gated),
+        decide_next_step::proof_due(&gated),
         [due("test", &["test"]), due("lint", &["verify-1"]), due("p1", &["verify-2", "M1.1"]), due("p2", &["M2.1"])]
     );
     let on_claim = RunStart { test_every: RunTestSchedule::Claim, ..started() };
-    assert_eq!(next_step::checks_due(&on_claim, &set(&[]), &set(&[]), true), []);
+    assert_eq!(decide_next_step::checks_due(&on_claim, &set(&[]), &set(&[]), true), []);
     // One command that proves several boxes runs once.
     let mut shared = started();
     for pinned in &mut shared.boxes {
         pinned.proofs = vec!["test".to_owned()];
     }
-    assert_eq!(next_step::proof_due(&shared), [due("test", &["test", "M1.1", "M2.1"])]);
+    assert_eq!(decide_next_step::proof_due(&shared), [due("test", &["test", "M1.1", "M2.1"])]);
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn verified_boxes() {
         (set(&["M2.1"]), set(&["M1.1"]), 0, set(&["M1.1", "M2.1"])),
     ] {
         assert_eq!(
-            next_step::verified_after(&started(), &before, &claimed, &run(code)),
+            decide_next_step::verified_after(&started(), &before, &claimed, &run(code)),
             want,
             "{before:?} {claimed:?} {code}"
         );
@@ -409,17 +409,17 @@ fn claimed_boxes() {
         (list(&[]), list(&["M2 two", "", "M3"]), false, set(&["M2.1"]), list(&["M3"])),
         (list(&[]), list(&[]), true, set(&["M1.1", "M2.1"]), list(&[])),
     ] {
-        let claimed = next_step::resolve_claims(&started(), &boxes, &milestones, success);
+        let claimed = decide_next_step::resolve_claims(&started(), &boxes, &milestones, success);
         assert_eq!((claimed.boxes, claimed.unknown), (want, unknown), "{boxes:?} {milestones:?}");
     }
     // Without headings, a milestone is the prefix of its ids.
     let mut bare = started();
     bare.boxes.iter_mut().for_each(|pinned| pinned.milestone = None);
-    let claimed = next_step::resolve_claims(&bare, &[], &list(&["M2", "M"]), false);
+    let claimed = decide_next_step::resolve_claims(&bare, &[], &list(&["M2", "M"]), false);
     assert_eq!((claimed.boxes, claimed.unknown), (set(&["M2.1"]), list(&["M"])));
     // When two boxes have the same text, the text identifies neither.
     let mut twins = started();
     twins.boxes.iter_mut().for_each(|pinned| pinned.text = "it works".to_owned());
-    let claimed = next_step::resolve_claims(&twins, &list(&["it works"]), &[], false);
+    let claimed = decide_next_step::resolve_claims(&twins, &list(&["it works"]), &[], false);
     assert_eq!((claimed.boxes, claimed.unknown), (set(&[]), list(&["it works"])));
 }

@@ -1,12 +1,12 @@
 //! A run that goes in circles, from its first verdict to a diagnosis and its proposals.
 
 use ralph_core::control_request::{Control, TaskEdit};
+use ralph_core::decide_next_step::RunStep;
 use ralph_core::diagnosis::DiagnosisStep;
 use ralph_core::event::{Event, EventLine, ModelCallOutcome, RunStart, RunStopReason};
 use ralph_core::gutter::{
     DEFAULT_LADDER, FailureSignature, IterationSample, LadderRung, LoopScore, MitigationCause, explain, score,
 };
-use ralph_core::next_step::RunStep;
 use ralph_core::redact::MaskedText;
 use ralph_core::task::{ApplyMode, DiagnoseSettings};
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use ralph_core::budget::Budget;
 use ralph_core::commit_sha::CommitSha;
+use ralph_core::decide_next_step::{self, RunStep};
 use ralph_core::event::{
     ActionOutcome, CarriedUsage, CheckStage, CommitIdentity, Event, EventLine, FORMAT, IterationOutcome,
     ModelCallOutcome, PinnedBox, PinnedProfile, PinnedPullRequest, PreActionState, RunProfiles, RunStart,
@@ -13,7 +14,6 @@ use ralph_core::event::{
 use ralph_core::gutter::{IterationSample, LadderRung, LoopScore};
 use ralph_core::identifiers::TaskBranch;
 use ralph_core::money::MicroUsd;
-use ralph_core::next_step::{self, RunStep};
 use ralph_core::policy::{Policy, PolicyMode};
 use ralph_core::price::TokenUsage;
 use ralph_core::run::RunState;
@@ -133,7 +133,7 @@ impl RunBuilder {
     }
 
     pub(crate) fn next(&self) -> RunStep {
-        next_step::decide(&self.state)
+        decide_next_step::decide(&self.state)
     }
 
     pub(crate) fn starts(self, n: u32) -> Self {

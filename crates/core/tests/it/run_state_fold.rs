@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ralph_core::control_request::Control;
+use ralph_core::decide_next_step::RunStep;
 use ralph_core::event::{
     ActionOutcome, CheckStage, Event, EventLine, ModelCallOutcome, RESUMED_BY_WAIT, ReviewFinding, RunStart,
     RunStopReason, RunVerdict,
@@ -10,7 +11,6 @@ use ralph_core::event::{
 use ralph_core::exit_code::RalphExitCode;
 use ralph_core::gutter::LadderPosition;
 use ralph_core::money::MicroUsd;
-use ralph_core::next_step::RunStep;
 use ralph_core::price::TokenUsage;
 use ralph_core::redact::MaskedText;
 use ralph_core::run::{BadHistory, ModelUsage, RunState, RunStatus};

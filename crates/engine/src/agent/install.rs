@@ -14,14 +14,14 @@ use ralph_core::policy::{Policy, PolicyMode};
 use ralph_core::text;
 use ralph_sandbox::{Backend, ExecOutput, ExecRequest, Sandbox, SandboxSpec, capture};
 
-use super::copy_out;
+use super::copy_from_sandbox;
 use super::error::Error;
 use super::find::AgentProgram;
 use super::package::{self, NpmManifest};
 use super::store::{AgentInstallation, AgentRuntime, FILES_DIR, InstalledAgent};
 use crate::egress::{EgressLease, EgressRequest};
-use crate::host_context::HostContext;
-use crate::sandboxes::{self, GrantedSandbox, SandboxRequest};
+use crate::host_services::HostContext;
+use crate::sandbox_lifecycle::{self, GrantedSandbox, SandboxRequest};
 
 /// How long fetching a package may take.
 const FETCH_TIMEOUT: Duration = Duration::from_mins(20);
@@ -62,7 +62,7 @@ pub async fn install(
         Ok(()) => copy_package_out(cage.0.sandbox.as_ref(), agent, package, &new).await,
         Err(error) => Err(error),
     };
-    sandboxes::discard(&*cage.0.sandbox).await;
+    sandbox_lifecycle::discard(&*cage.0.sandbox).await;
     let about = fetched?;
     say(&format!("{package} {} was fetched; trying it in a cage without network", about.version));
     try_version(host, &*backend, agent, package, &about, &new).await?;
@@ -98,7 +98,8 @@ impl FetchCage {
         let name = sandbox_name("fetch", request.agent);
         let spec = SandboxSpec { name, toolchains: toolchains(package), ..SandboxSpec::default() };
         let egress = Some(EgressRequest::from(policy));
-        let granted = sandboxes::create(host, SandboxRequest { backend, spec, egress }).await.map_err(failed)?;
+        let granted =
+            sandbox_lifecycle::create(host, SandboxRequest { backend, spec, egress }).await.map_err(failed)?;
         Ok(Self(granted))
     }
 
@@ -173,7 +174,7 @@ async fn copy_package_out(
 ) -> Result<InstalledAgent, Error> {
     let bad = |why: String| Error::Package { package: package.to_string(), why };
     let files = new.path().join(FILES_DIR);
-    let refused = |why: copy_out::PackageCopyError| bad(why.to_string());
+    let refused = |why: copy_from_sandbox::PackageCopyError| bad(why.to_string());
     match package {
         AgentPackage::Npm(name) => {
             let modules = Path::new("node_modules");
@@ -183,7 +184,7 @@ async fn copy_package_out(
                 let below = pattern.replace("{arch}", package::arch());
                 let (native, rest) =
                     package::split_package_path(&below).ok_or_else(|| bad("it is not where it should be".into()))?;
-                copy_out::copy_tree(sandbox, &modules.join(&native), &files).await.map_err(refused)?;
+                copy_from_sandbox::copy_tree(sandbox, &modules.join(&native), &files).await.map_err(refused)?;
                 let program =
                     package::expand_glob(&files, &rest).ok_or_else(|| bad(format!("there is no `{below}` in it")))?;
                 return Ok(InstalledAgent::new(
@@ -194,11 +195,11 @@ async fn copy_package_out(
                 ));
             }
             let script = manifest.bin(agent.program()).ok_or_else(|| bad("it names no program".into()))?;
-            copy_out::copy_tree(sandbox, modules, &files).await.map_err(refused)?;
+            copy_from_sandbox::copy_tree(sandbox, modules, &files).await.map_err(refused)?;
             Ok(InstalledAgent::new(agent, manifest.version.clone(), format!("{name}/{script}"), AgentRuntime::Node))
         }
         AgentPackage::Pip(name) => {
-            copy_out::copy_tree(sandbox, Path::new(PIP_TARGET), &files).await.map_err(refused)?;
+            copy_from_sandbox::copy_tree(sandbox, Path::new(PIP_TARGET), &files).await.map_err(refused)?;
             let version = wheel_version(&files, name).ok_or_else(|| bad("it states no version".into()))?;
             Ok(InstalledAgent::new(agent, version, format!("bin/{}", agent.program()), AgentRuntime::Python))
         }
@@ -244,7 +245,7 @@ async fn try_version(
         ..SandboxSpec::default()
     };
     let request = SandboxRequest { backend, spec, egress: None };
-    let sandbox = sandboxes::create(host, request).await.map_err(failed)?.sandbox;
+    let sandbox = sandbox_lifecycle::create(host, request).await.map_err(failed)?.sandbox;
     let program = found.program.to_string_lossy().into_owned();
     let exec =
         ExecRequest { env: found.env.clone(), ..ExecRequest::new([program, "--version".to_owned()], TRIAL_TIMEOUT) };

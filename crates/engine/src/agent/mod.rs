@@ -3,7 +3,7 @@
 //!
 //! Their prompts and output formats are in `ralph_core::agent`; `run` starts the sessions.
 
-mod copy_out;
+mod copy_from_sandbox;
 mod error;
 mod find;
 mod install;

@@ -19,7 +19,7 @@ use super::last_actions::{output_name, output_path};
 use super::model_clients::ModelState;
 use super::run_context::{RunContext, error_chain};
 use super::work_sandbox::WorkSandbox;
-use crate::check_command;
+use crate::check_execution;
 use crate::error::{Error, file_error};
 use crate::git;
 use crate::git::in_sandbox::{self, CloneStatus, CommitPaths};
@@ -176,7 +176,7 @@ impl ActionStep<'_> {
             self.work.forget_tree();
             let restarts = self.work.egress_restarts();
             let (tokens, redactor) = (self.interrupts.tokens(), self.run.redactor.clone());
-            let running = check_command::run(&*sandbox, command, &cwd, timeout, &redactor);
+            let running = check_execution::run(&*sandbox, command, &cwd, timeout, &redactor);
             tokio::pin!(running);
             let ran = loop {
                 tokio::select! {

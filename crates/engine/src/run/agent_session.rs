@@ -12,8 +12,8 @@ use ralph_core::action::ActionKind;
 use ralph_core::agent::{self, Agent, AgentInvocation, AgentSessionEnd, AgentSessionParams, SessionOutcome};
 use ralph_core::backoff::RetryCost;
 use ralph_core::budget::BudgetKind;
+use ralph_core::decide_next_step::SPENT_PERCENT;
 use ralph_core::event::{ActionOutcome, Event, EventLogLevel, PinnedAgent, PreActionState, RunStopReason};
-use ralph_core::next_step::SPENT_PERCENT;
 use ralph_core::text;
 use ralph_sandbox::{Error as SandboxError, ExecRequest, ExecStatus, Sandbox};
 

@@ -23,7 +23,7 @@ use super::runner::Runner;
 use super::work_sandbox::KeepSandbox;
 use crate::error::{Error, file_error};
 use crate::git::{self, BareRepo, BaseCommit, UserRepo};
-use crate::host_context::HostContext;
+use crate::host_services::HostContext;
 use crate::store::{EventObserver, RunFolder, write_atomic};
 
 /// What a run is started with, as [`crate::setup`] works it out.

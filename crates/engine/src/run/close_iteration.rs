@@ -3,23 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use ralph_core::decide_next_step::{self, ClaimedBoxes};
 use ralph_core::event::{CheckStage, Event, EventLogLevel};
 use ralph_core::gate_or_checkbox::CheckTarget;
-use ralph_core::next_step::{self, ClaimedBoxes};
 use ralph_core::proof_files::{ChangedPath, PathChangeKind, ProofFileChanges};
 use ralph_core::run::{FinalAction, OpenIteration};
 use ralph_core::text;
 
 use super::action_log::read_action_log;
 use super::branch_update::BranchUpdate;
-use super::close_checkpoint::{CloneRevision, CloseCheckpoint, SavedCheck, TEST_OUTPUT_FILE};
 use super::interrupts::Interrupts;
+use super::iteration_close_checkpoint::{CloneRevision, CloseCheckpoint, SavedCheck, TEST_OUTPUT_FILE};
 use super::iteration_report::{IterationReport, outcome, quoted_list, sample, summary};
 use super::model_clients::ModelState;
 use super::protected_files::ProtectionCheck;
 use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
-use crate::check_command::{self, CommandResult};
+use crate::check_execution::{self, CommandResult};
 use crate::error::Error;
 use crate::git::Sha;
 use crate::git::in_sandbox::{self, CloneStatus};
@@ -60,7 +60,7 @@ impl CloseStep<'_> {
         };
         let open = self.run.state().open.clone().unwrap_or(open);
         let before = self.run.state().verified.clone();
-        let verified = next_step::verified_after(&self.run.state().started, &before, &claimed, &open);
+        let verified = decide_next_step::verified_after(&self.run.state().started, &before, &claimed, &open);
         let newly: Vec<&String> = verified.difference(&before).collect();
         let newly_verified = u32::try_from(newly.len()).unwrap_or(u32::MAX);
         BranchUpdate { run: self.run, work: self.work }.tick_boxes(n, survey, &verified, &before).await?;
@@ -125,7 +125,7 @@ impl CloseStep<'_> {
         let success = matches!(open.wish, Some(FinalAction::StopSuccess { .. }));
         let mut claimed = match reply {
             // If an action failed, the rest of the list was not carried out, but its claims can still be checked.
-            Some(reply) => next_step::resolve_claims(
+            Some(reply) => decide_next_step::resolve_claims(
                 &self.run.state().started,
                 &reply.claims.checkboxes_checked,
                 &reply.claims.milestones_completed,
@@ -161,7 +161,7 @@ impl CloseStep<'_> {
         changed: bool,
     ) -> Result<Option<BTreeMap<String, CommandResult>>, Error> {
         let state = self.run.state();
-        let due = next_step::checks_due(&state.started, &state.verified, claimed, changed);
+        let due = decide_next_step::checks_due(&state.started, &state.verified, claimed, changed);
         let timeout = Duration::from_secs(state.started.check_timeout_s);
         let recorded: BTreeSet<String> =
             state.open.as_ref().map(|open| open.checks.keys().cloned().collect()).unwrap_or_default();
@@ -193,7 +193,7 @@ impl CloseStep<'_> {
                     let restarts = self.work.egress_restarts();
                     let tokens = self.interrupts.tokens();
                     let ran = tokio::select! {
-                        ran = check_command::run_check(&*sandbox, &held, &changes, &due.command, timeout, &self.run.redactor) => ran?,
+                        ran = check_execution::run_check(&*sandbox, &held, &changes, &due.command, timeout, &self.run.redactor) => ran?,
                         () = tokens.aborted() => {
                             self.restore_work(&place, &changes).await?;
                             return Ok(None);

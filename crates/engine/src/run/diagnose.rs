@@ -5,17 +5,16 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use ralph_core::decide_next_step::{self, RunStep};
 use ralph_core::diagnosis::{self, Diagnosis, DiagnosisFacts, DiagnosisStep, PastIteration, Proposal};
 use ralph_core::event::{Event, EventLogLevel, PinnedProfile};
 use ralph_core::hash::short_sha256;
-use ralph_core::next_step::{self, RunStep};
 use ralph_core::redact::{MaskedText, Redactor};
 use ralph_core::run::RunState;
 use ralph_core::task::ApplyMode;
 use ralph_core::{prompt, text};
 
 use super::call_record::CallRecord;
-use super::call_sender::{CallSender, SentCall};
 use super::egress_events::EgressEvents;
 use super::interrupts::Interrupts;
 use super::model_call_files::{CallFiles, estimate_request_tokens};
@@ -23,6 +22,7 @@ use super::model_clients::{ModelState, RejectedCall};
 use super::prompt_excerpts::last_test_output;
 use super::proposals::read_proposals;
 use super::run_context::{RunContext, error_chain};
+use super::send_model_call::{CallSender, SentCall};
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::model::{CallKey, ConversationRole, ConversationTurn, LostCallPolicy, ModelErrorClass, ModelRequest};
@@ -66,7 +66,7 @@ impl RunDiagnosis<'_> {
         // Every step makes a call or ends the diagnosis, and the number of calls is limited.
         while self.run.state().diagnoses.under.is_some() {
             let before = self.run.state().last_seq;
-            match next_step::diagnosis_step(self.run.state()) {
+            match decide_next_step::diagnosis_step(self.run.state()) {
                 Some(RunStep::Diagnose { n, doing }) => self.diagnose(n, doing).await?,
                 _ => return Ok(()),
             }

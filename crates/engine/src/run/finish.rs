@@ -12,7 +12,7 @@ use super::sandbox_setup::discard_proof_sandboxes;
 use super::unsettled_calls::UnsettledCalls;
 use super::work_sandbox::{KeepSandbox, WorkSandbox};
 use crate::error::Error;
-use crate::sandboxes;
+use crate::sandbox_lifecycle;
 
 /// Ends a run.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl FinishStep<'_> {
             && self.work.keep == KeepSandbox::Never
             && let Some(sandbox) = self.work.sandbox.take()
         {
-            sandboxes::discard(&*sandbox).await;
+            sandbox_lifecycle::discard(&*sandbox).await;
         }
         EgressEvents { run: self.run }.close_egress().await?;
         self.run.append(Event::RunFinished { verdict, next })

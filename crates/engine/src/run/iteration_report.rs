@@ -12,10 +12,10 @@ use ralph_core::run::{FinalAction, OpenIteration};
 use ralph_core::text;
 
 use super::action_log::{ACTION_LOG_FILE, ActionLogEntry};
-use super::close_checkpoint::{CheckedTree, CloseCheckpoint};
+use super::iteration_close_checkpoint::{CheckedTree, CloseCheckpoint};
 use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
-use crate::check_command::CommandResult;
+use crate::check_execution::CommandResult;
 use crate::error::Error;
 use crate::git::in_sandbox::{self, CloneStatus};
 

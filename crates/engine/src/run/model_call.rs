@@ -6,13 +6,13 @@ use ralph_core::text;
 
 use super::call_failure::{FailedCall, retriable};
 use super::call_record::CallRecord;
-use super::call_sender::{CallSender, SentCall};
 use super::finish::FinishStep;
 use super::interrupts::Interrupts;
 use super::iteration_prompt::PromptBuilder;
 use super::model_call_files::{CallFiles, SavedAnswer, estimate_request_tokens, mask_answer};
 use super::model_clients::{ModelState, RejectedCall};
 use super::run_context::RunContext;
+use super::send_model_call::{CallSender, SentCall};
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
 use crate::model::{self, CallKey, ModelErrorClass, ModelRequest};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ralph_core::prompt::{PromptPart, ShownEnd, UnreadBytes};
 use ralph_sandbox::{Error as SandboxError, ExecRequest, Sandbox, capture};
 
-use super::close_checkpoint::TEST_OUTPUT_FILE;
+use super::iteration_close_checkpoint::TEST_OUTPUT_FILE;
 use super::ralph_folder_files::{RalphFiles, ralph_path};
 use crate::error::{Error, file_error};
 use crate::store::RunFolder;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ralph_core::hash::sha256;
 
-use super::close_checkpoint::{CheckedTree, CloseCheckpoint};
+use super::iteration_close_checkpoint::{CheckedTree, CloseCheckpoint};
 use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;

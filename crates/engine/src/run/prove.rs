@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ralph_core::decide_next_step::{self, DueCheck};
 use ralph_core::event::{CheckStage, Event, EventLogLevel};
-use ralph_core::next_step::{self, DueCheck};
 use ralph_core::receipt::{Receipt, ReceiptBody, ReceiptCheck, ReceiptEnvironment};
 use ralph_core::run::{RunCheckResult, RunState};
 use ralph_core::text;
@@ -14,12 +14,12 @@ use super::interrupts::Interrupts;
 use super::run_context::RunContext;
 use super::sandbox_setup::{SandboxRole, fresh_sandbox};
 use super::work_sandbox::WorkSandbox;
-use crate::check_command;
+use crate::check_execution;
 use crate::error::Error;
 use crate::git::Sha;
 use crate::proof_file_restore::{HeldFileRules, HeldFiles};
 use crate::receipt::SigningKey;
-use crate::sandboxes;
+use crate::sandbox_lifecycle;
 use crate::store::write_atomic;
 
 /// Proves the pushed commit.
@@ -36,7 +36,7 @@ impl ProofStep<'_> {
         // Hosts that the user has allowed or denied meanwhile count for the proof too.
         started.policy = self.run.state().policy().clone();
         let Some(sha) = self.run.state().pushed.clone() else { return Ok(()) };
-        let due: Vec<(usize, DueCheck)> = next_step::proof_due(&started)
+        let due: Vec<(usize, DueCheck)> = decide_next_step::proof_due(&started)
             .into_iter()
             .enumerate()
             .filter(|(_, due)| !self.run.state().proof.get(&due.command).is_some_and(RunCheckResult::passed))
@@ -66,13 +66,13 @@ impl ProofStep<'_> {
                 .await?;
                 let tokens = self.interrupts.tokens();
                 let ran = tokio::select! {
-                    ran = check_command::run_check(&*sandbox, &held, &changes, &due.command, timeout, &self.run.redactor) => Some(ran),
+                    ran = check_execution::run_check(&*sandbox, &held, &changes, &due.command, timeout, &self.run.redactor) => Some(ran),
                     () = tokens.aborted() => None,
                 };
                 // The sandbox is new, so every restart of its egress proxy happened during this check.
                 let cut = self.run.host.egress().restarts(sandbox.id()) != 0
                     && matches!(&ran, Some(Ok(ran)) if !ran.passed());
-                sandboxes::discard(&*sandbox).await;
+                sandbox_lifecycle::discard(&*sandbox).await;
                 if !cut || retried {
                     break ran;
                 }
@@ -178,7 +178,7 @@ fn receipt_body(state: &RunState, separation: bool, observed_sha256: Option<Stri
         commit: state.pushed.clone().map(String::from).unwrap_or_default(),
         base_commit: started.base_commit.to_string(),
         backend: started.backend.clone(),
-        base_fingerprint: crate::host_context::base_fingerprint(started),
+        base_fingerprint: crate::host_services::base_fingerprint(started),
         model: None,
         cost: None,
         engine: Some(started.engine.clone()),
@@ -225,5 +225,5 @@ pub(super) fn proof_checks(state: &RunState) -> Vec<ReceiptCheck> {
             output_sha256: checked.output.clone(),
         })
     };
-    next_step::proof_due(&state.started).into_iter().filter_map(line).collect()
+    decide_next_step::proof_due(&state.started).into_iter().filter_map(line).collect()
 }

@@ -1,14 +1,14 @@
 //! Resumes a run from its folder and its sandbox alone.
 
 use ralph_core::control_request::Control;
+use ralph_core::decide_next_step::{self, RunStep};
 use ralph_core::event::{Event, RunVerdict};
-use ralph_core::next_step::{self, RunStep};
 use ralph_core::run::{RunState, RunStatus};
 use ralph_sandbox::Error as SandboxError;
 
-use super::close_checkpoint::CloseCheckpoint;
 use super::egress::egress_request;
 use super::interrupts::StopSignals;
+use super::iteration_close_checkpoint::CloseCheckpoint;
 use super::proposals::ProposalStep;
 use super::runner::Runner;
 use super::sandbox_setup::SandboxSetup;
@@ -16,8 +16,8 @@ use super::unsettled_calls::UnsettledCalls;
 use super::work_sandbox::KeepSandbox;
 use crate::error::Error;
 use crate::git::in_sandbox;
-use crate::host_context::HostContext;
-use crate::sandboxes;
+use crate::host_services::HostContext;
+use crate::sandbox_lifecycle;
 use crate::store::{EventObserver, RunFolder};
 
 /// What a resume adds to the budgets of a run.
@@ -62,7 +62,7 @@ pub async fn resume(
             // Only its existence is checked: nothing runs in it.
             RecreateSandbox::Yes => None,
         };
-        match (sandboxes::open(host, &*backend, &place.sandbox, egress).await, recreate) {
+        match (sandbox_lifecycle::open(host, &*backend, &place.sandbox, egress).await, recreate) {
             (Ok(granted), RecreateSandbox::No) => {
                 let sandbox = runner.work.hold_grant(granted);
                 in_sandbox::remove_stale_locks(&*sandbox).await?;
@@ -128,7 +128,7 @@ fn check_priced(state: &RunState, run: &str) -> Result<(), Error> {
 /// Says whether only the event of the run's success is missing.
 fn is_proved(state: &RunState) -> bool {
     let going_on = RunState { status: RunStatus::Running, ..state.clone() };
-    next_step::decide(&going_on) == RunStep::Finish { verdict: RunVerdict::Succeeded }
+    decide_next_step::decide(&going_on) == RunStep::Finish { verdict: RunVerdict::Succeeded }
 }
 
 /// Records the raised budgets and the resume. Only called once the run can go on, so that a refused resume that is

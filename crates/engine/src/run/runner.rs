@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use ralph_core::decide_next_step::{self, RunStep};
 use ralph_core::event::{Event, RESUMED_BY_RESET_TIME, RESUMED_BY_WAIT, RunStopReason};
-use ralph_core::next_step::{self, RunStep};
 use ralph_core::run::{RunState, RunStatus};
 use tokio_util::sync::CancellationToken;
 
@@ -33,7 +33,7 @@ use crate::audit::AuditLog;
 use crate::control::ControlSocket;
 use crate::error::Error;
 use crate::git::BareRepo;
-use crate::host_context::HostContext;
+use crate::host_services::HostContext;
 use crate::store::{EventLog, EventObserver, RunFolder};
 
 /// A run that this process holds and drives.
@@ -127,7 +127,7 @@ impl Runner {
             if let Err(error) = recorded {
                 run.pause_on_error(error)?;
             }
-            match next_step::decide(run.state()) {
+            match decide_next_step::decide(run.state()) {
                 RunStep::Rest => {
                     if !self.wait_while_paused().await? {
                         let Self { run, models, interrupts, .. } = &mut *self;

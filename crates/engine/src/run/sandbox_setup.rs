@@ -19,8 +19,8 @@ use crate::egress::{EgressAvailability, EgressRequest};
 use crate::error::Error;
 use crate::git::in_sandbox::StateFiles;
 use crate::git::{self, BareRepo};
-use crate::host_context::HostContext;
-use crate::sandboxes::{self, SandboxRequest};
+use crate::host_services::HostContext;
+use crate::sandbox_lifecycle::{self, SandboxRequest};
 use crate::store::write_atomic;
 
 /// The largest task file that is read.
@@ -75,7 +75,7 @@ impl SandboxSetup<'_> {
             spec,
             egress: Some(egress_request(self.run.state(), &self.models.ledger)?),
         };
-        let granted = sandboxes::create(&self.run.host, request).await?;
+        let granted = sandbox_lifecycle::create(&self.run.host, request).await?;
         let sandbox = self.work.hold_grant(granted);
         seed_commit(&*sandbox, &self.run.bare, self.run.folder.path(), started, head).await?;
         self.run.files.write_initial(&*sandbox).await?;
@@ -133,7 +133,7 @@ pub(super) async fn discard_proof_sandboxes(run: &RunContext) {
             && of(SandboxLabel::ROLE, SandboxRole::Proof.as_str())
             && let Ok(sandbox) = backend.open(&other.id).await
         {
-            sandboxes::discard(&*sandbox).await;
+            sandbox_lifecycle::discard(&*sandbox).await;
         }
     }
 }
@@ -196,9 +196,9 @@ pub(crate) async fn fresh_sandbox(
         EgressRequest { availability, alarm_after: started.alarm_after, ..EgressRequest::from(started.policy.clone()) };
     let spec = sandbox_spec(host, started, name, role)?;
     let request = SandboxRequest { backend: &*backend, spec, egress: Some(egress) };
-    let sandbox = sandboxes::create(host, request).await?.into_sandbox();
+    let sandbox = sandbox_lifecycle::create(host, request).await?.into_sandbox();
     if let Err(error) = seed_commit(&*sandbox, bare, scratch, started, sha).await {
-        sandboxes::discard(&*sandbox).await;
+        sandbox_lifecycle::discard(&*sandbox).await;
         return Err(error);
     }
     Ok(sandbox)

@@ -2,7 +2,7 @@
 
 use ralph_core::event::Event;
 
-use super::close_checkpoint::CloseCheckpoint;
+use super::iteration_close_checkpoint::CloseCheckpoint;
 use super::model_clients::ModelState;
 use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;

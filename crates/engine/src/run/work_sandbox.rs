@@ -11,7 +11,7 @@ use crate::egress::{EgressLease, ModelAccess};
 use crate::error::Error;
 use crate::git::in_sandbox::{self, CloneStatus};
 use crate::proof_file_restore::HeldFiles;
-use crate::sandboxes::GrantedSandbox;
+use crate::sandbox_lifecycle::GrantedSandbox;
 
 /// Whether the sandbox of a run that succeeded is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
+use ralph_core::decide_next_step::{self, RunStep};
 use ralph_core::event::{Event, EventLine};
-use ralph_core::next_step::{self, RunStep};
 use ralph_core::run::{RunState, RunStatus};
 use ralph_engine::store::{EventLog, RunFolder, SilentObserver, read_events};
 use ralph_engine::{Error, receipt, run};
@@ -61,7 +61,7 @@ fn the_run_can_be_resumed_after_every_event() {
         state.apply(line).unwrap();
         let rests =
             matches!(line.event, Event::Paused { .. } | Event::ControlApplied { .. } | Event::RunFinished { .. });
-        assert_eq!(next_step::decide(&state) == RunStep::Rest, rests, "{line:?}");
+        assert_eq!(decide_next_step::decide(&state) == RunStep::Rest, rests, "{line:?}");
     }
     let dir = TempDir::new().unwrap();
     let folder = folder(dir.path(), lines.len() / 2);

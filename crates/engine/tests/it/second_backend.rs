@@ -1,4 +1,4 @@
-//! Tests a backend unknown to the engine, with its own egress: `sandboxes::create` must be enough for it.
+//! Tests a backend unknown to the engine, with its own egress: `sandbox_lifecycle::create` must be enough for it.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use ralph_core::env_vars::Env;
 use ralph_core::event::Event;
 use ralph_core::policy::{Policy, PolicyMode};
 use ralph_engine::egress::EgressRequest;
-use ralph_engine::host_context::HostContext;
-use ralph_engine::sandboxes::{self, SandboxRequest};
+use ralph_engine::host_services::HostContext;
+use ralph_engine::sandbox_lifecycle::{self, SandboxRequest};
 use ralph_engine::store::RalphHome;
 use ralph_sandbox::local::LocalBackend;
 use ralph_sandbox::{
@@ -149,7 +149,7 @@ async fn a_request_from_inside_is_decided_and_audited() {
     let audit_folder = Some(host.home.exec_audit_folder("second"));
     let egress = Some(EgressRequest { audit_folder, ..EgressRequest::from(policy) });
     let spec = SandboxSpec { name: "second".to_owned(), ..SandboxSpec::default() };
-    let made = sandboxes::create(&host, SandboxRequest { backend: &*backend, spec, egress }).await.unwrap();
+    let made = sandbox_lifecycle::create(&host, SandboxRequest { backend: &*backend, spec, egress }).await.unwrap();
 
     let line = r#"bash -c 'at=${https_proxy#http://}; exec 3<>/dev/tcp/${at%:*}/${at#*:}
         printf "CONNECT refused.test:443 HTTP/1.1\r\nHost: refused.test:443\r\n\r\n" >&3; head -n 1 <&3'"#;
@@ -163,6 +163,6 @@ async fn a_request_from_inside_is_decided_and_audited() {
     );
     let audited = std::fs::read_to_string(lease.flush_audit().unwrap().unwrap()).unwrap();
     assert!(audited.contains("refused.test"), "{audited}");
-    sandboxes::discard(&*made.sandbox).await;
+    sandbox_lifecycle::discard(&*made.sandbox).await;
     assert_eq!(backend.list().await.unwrap(), []);
 }

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use super::answer::answer;
 use super::packet::MAX_MESSAGE;
 use crate::connection_context::ConnectionContext;
-use crate::stream::ClientStream;
+use crate::wrapped_streams::ClientStream;
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 

@@ -28,7 +28,7 @@ use crate::model_gateway::{self, GatewayResponse};
 use crate::parse::strict_http1::StrictHttpStream;
 use crate::policy::TargetRefusal;
 use crate::refusal_reply::ProxyReply;
-use crate::stream::{ClientStream, write_and_close};
+use crate::wrapped_streams::{ClientStream, write_and_close};
 
 /// How requests on a connection name their target.
 #[derive(Debug, Clone)]

@@ -22,7 +22,7 @@ use crate::connection_context::ConnectionContext;
 use crate::dial::PermittedStream;
 use crate::egress_events::{DecisionReason, EgressEntry, EgressEvent, EgressTunnel};
 use crate::policy::TargetRefusal;
-use crate::stream::{ByteCountReader, ClientStream, PrefixedStream};
+use crate::wrapped_streams::{ByteCountReader, ClientStream, PrefixedStream};
 
 /// The number of bytes copied at once; the usual eighth of it costs two thirds of the speed.
 const COPY_BUFFER: usize = 64 * 1024;

@@ -10,7 +10,7 @@ use crate::egress_events::{DecisionReason, EgressEntry};
 use crate::inspect::tunnel;
 use crate::parse::request_head::RequestHead;
 use crate::refusal_reply::ProxyReply;
-use crate::stream::{ClientStream, write_and_close};
+use crate::wrapped_streams::{ClientStream, write_and_close};
 
 /// Serves one `CONNECT` request; the client's stream begins after its head.
 pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl ClientStream, head: &RequestHead) {

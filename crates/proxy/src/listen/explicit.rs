@@ -15,7 +15,7 @@ use crate::inspect::http_forward;
 use crate::inspect::http_forward::TargetForm;
 use crate::parse::request_head;
 use crate::refusal_reply::ProxyReply;
-use crate::stream::{ClientStream, PrefixedStream, write_and_close};
+use crate::wrapped_streams::{ClientStream, PrefixedStream, write_and_close};
 
 /// Serves one client.
 pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl ClientStream) {

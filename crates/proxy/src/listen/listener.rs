@@ -26,8 +26,8 @@ use crate::grant::ProxyGrant;
 use crate::limits::ProxyLimits;
 use crate::model_gateway::DrainTasks;
 use crate::refusal_reply::ProxyReply;
-use crate::stream::{ActivityClock, ActivityStream};
 use crate::upstream_network::EgressResolver;
+use crate::wrapped_streams::{ActivityClock, ActivityStream};
 
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::connection_context::ConnectionContext;
 use crate::egress_events::{DecisionReason, EgressEntry};
 use crate::inspect::tunnel;
-use crate::stream::{ClientStream, write_and_close};
+use crate::wrapped_streams::{ClientStream, write_and_close};
 
 pub(crate) const VERSION: u8 = 5;
 
@@ -80,7 +80,7 @@ pub(crate) async fn serve(context: &Arc<ConnectionContext>, mut client: impl Cli
     match tunnel::prepare(context, EgressEntry::Socks, &target).await {
         Ok(ready) => {
             if client.write_all(&reply_bytes(SocksReplyCode::Succeeded)).await.is_ok() {
-                let client = crate::stream::PrefixedStream::new(bytes, client);
+                let client = crate::wrapped_streams::PrefixedStream::new(bytes, client);
                 tunnel::serve(context, EgressEntry::Socks, &target, ready, client).await;
             }
         }

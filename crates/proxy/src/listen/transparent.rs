@@ -9,7 +9,7 @@ use ralph_core::egress::{AccessRequest, EgressTarget, HTTPS_PORT};
 use crate::connection_context::ConnectionContext;
 use crate::egress_events::{DecisionReason, EgressEntry};
 use crate::inspect::tunnel::{self, TunnelEnd};
-use crate::stream::ClientStream;
+use crate::wrapped_streams::ClientStream;
 
 const ENTRY: EgressEntry = EgressEntry::Transparent;
 

@@ -5,10 +5,10 @@
 
 mod connection_check;
 mod host_addresses;
-mod policy_check;
+mod live_policy;
 mod route_check;
 
 pub(crate) use connection_check::{ConnectionPermit, ConnectionPolicyCheck, TargetRefusal};
 pub use host_addresses::internal_address_kind;
-pub(crate) use policy_check::PolicyCheck;
+pub(crate) use live_policy::PolicyCheck;
 pub(crate) use route_check::RoutePolicyCheck;

@@ -16,8 +16,8 @@ use ralph_core::money::MicroUsd;
 use ralph_core::policy::Policy;
 use ralph_core::price::Price;
 use ralph_engine::egress::{EgressLease, EgressManager, EgressRequest, SecretGrant};
-use ralph_engine::host_context::HostContext;
-use ralph_engine::sandboxes::{self, SandboxRequest};
+use ralph_engine::host_services::HostContext;
+use ralph_engine::sandbox_lifecycle::{self, SandboxRequest};
 use ralph_engine::secret::SecretStore;
 use ralph_engine::store::{RalphHome, RunFolder};
 use ralph_proxy::credential::ProxyCredential;
@@ -221,7 +221,7 @@ impl EgressArena {
         let labels = BTreeMap::from([(label.to_owned(), RUN_NAME.to_owned())]);
         let spec = SandboxSpec { name, labels, ..SandboxSpec::default() };
         let request = SandboxRequest { backend: &*self.backend, spec, egress: Some(egress) };
-        let made = sandboxes::create(&self.host, request).await.map_err(suite_error)?;
+        let made = sandbox_lifecycle::create(&self.host, request).await.map_err(suite_error)?;
         let credentials = made.lease.as_ref().map(EgressLease::credentials).unwrap_or_default();
         Ok(ArenaCage { sandbox: made.sandbox, credentials, lease: Mutex::new(made.lease) })
     }

@@ -9,19 +9,19 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ralph_core::config::ToolchainSelection;
 
-use super::build_failure::{NamespaceSettings, explain_failure};
 use super::cage::RunningCage;
+use super::cage_build_failure::{NamespaceSettings, explain_failure};
 use super::cage_owners::{self, CagePidFile};
 use super::cgroup::{self, CageCgroups, CgroupLimits, CgroupParents};
 use super::disk_watch::{self, DiskWatch};
 use super::host_requirements;
-use super::host_system::{self, HostSystem};
 use super::launcher_process::{LauncherProcess, LauncherProgram};
 use super::layout::{self, CageRequest};
 use super::plan::{IdMapping, LauncherConfig};
 use super::sandbox::EmbeddedSandbox;
 use super::snapshots;
 use super::toolchains::CageToolchains;
+use super::visible_host_paths::{self, HostSystem};
 use crate::image;
 use crate::isolation_mechanism::IsolationMechanism;
 use crate::platform::HostUser;
@@ -352,7 +352,7 @@ impl EmbeddedState {
             let system = match shared.system.get() {
                 Some(system) => system,
                 None => {
-                    let looked = host_system::read_host_system(&shared.etc, layout::HOSTNAME, super::HOME);
+                    let looked = visible_host_paths::read_host_system(&shared.etc, layout::HOSTNAME, super::HOME);
                     let looked = looked.map_err(failed("read the host's system"))?;
                     shared.system.get_or_init(|| looked)
                 }

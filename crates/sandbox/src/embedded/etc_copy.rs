@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use ralph_core::hash::sha256;
 
-use super::host_system::identity_files;
+use super::visible_host_paths::identity_files;
 use crate::{files, random_name};
 
 /// Settings that contain no secrets and that programs need to run.

@@ -3,7 +3,7 @@
 use ralph_core::config::ToolchainSelection;
 
 use super::backend::EmbeddedBackend;
-use super::build_failure::{MIN_KERNEL, NamespaceSettings, explain_failure};
+use super::cage_build_failure::{MIN_KERNEL, NamespaceSettings, explain_failure};
 use super::launcher;
 use crate::BackendCheckStatus::{Good, Missing, Weak};
 use crate::{BackendCheck, BackendCheckStatus};

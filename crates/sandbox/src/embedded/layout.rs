@@ -5,11 +5,11 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, chown};
 use std::path::{Path, PathBuf};
 
-use super::host_system::{self, HostSystem};
 use super::plan::{
     AGENT_ID, CageLimits, CageNetwork, CagePlan, CageVolume, IdMapping, RootBase, ScratchMount, TextFile,
 };
 use super::toolchains::ToolchainMounts;
+use super::visible_host_paths::{self, HostSystem};
 use super::{EXCHANGE, HOME, WORKSPACE};
 use crate::SandboxLimits;
 use crate::isolation_mechanism::IsolationMechanism;
@@ -100,8 +100,8 @@ pub(super) fn detect_ids() -> IdMapping {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let map = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
     let has_agent_id = uid == 0
-        && host_system::is_id_mapped(&map("uid_map"), AGENT_HOST_ID)
-        && host_system::is_id_mapped(&map("gid_map"), AGENT_HOST_ID);
+        && visible_host_paths::is_id_mapped(&map("uid_map"), AGENT_HOST_ID)
+        && visible_host_paths::is_id_mapped(&map("gid_map"), AGENT_HOST_ID);
     if has_agent_id {
         IdMapping { uid, gid, agent_uid: AGENT_HOST_ID, agent_gid: AGENT_HOST_ID }
     } else {
@@ -120,28 +120,32 @@ pub(super) fn plan(request: &CageRequest<'_>, ids: IdMapping) -> io::Result<Cage
             .layers
             .iter()
             .filter(|_| layered)
-            .map(|layer| host_system::mount_source(&request.layers.join(layer).join(part)));
+            .map(|layer| visible_host_paths::mount_source(&request.layers.join(layer).join(part)));
         volumes.push(CageVolume {
             target: target.to_owned(),
-            upper: host_system::mount_source(&folder.join(part))?,
+            upper: visible_host_paths::mount_source(&folder.join(part))?,
             lower: lower.collect::<io::Result<_>>()?,
-            work: if layered { Some(host_system::mount_source(&overlay_work_dir(folder, part, &ids)?)?) } else { None },
+            work: if layered {
+                Some(visible_host_paths::mount_source(&overlay_work_dir(folder, part, &ids)?)?)
+            } else {
+                None
+            },
         });
     }
     let (base, mut binds, links, files) = match &request.image {
         None => (RootBase::Empty, request.system.binds.clone(), request.system.links.clone(), Vec::new()),
         Some(image) => {
-            let lower = host_system::mount_source(&host_system::canonical_path(image)?)?;
-            let upper = host_system::mount_source(&image_upper_dir(folder, &ids)?)?;
-            let work = host_system::mount_source(&overlay_work_dir(folder, IMAGE_UPPER_DIR, &ids)?)?;
+            let lower = visible_host_paths::mount_source(&visible_host_paths::canonical_path(image)?)?;
+            let upper = visible_host_paths::mount_source(&image_upper_dir(folder, &ids)?)?;
+            let work = visible_host_paths::mount_source(&overlay_work_dir(folder, IMAGE_UPPER_DIR, &ids)?)?;
             (RootBase::Image { lower, upper, work }, Vec::new(), Vec::new(), image_text_files(image))
         }
     };
     binds.extend(request.tools.binds.iter().cloned());
     volumes.extend(request.tools.volumes.iter().cloned());
-    binds.extend(host_system::devices()?);
+    binds.extend(visible_host_paths::devices()?);
     if request.disabled_mechanisms.contains(&IsolationMechanism::Root) {
-        binds.push(host_system::bind(Path::new("/etc"), "/host-etc")?);
+        binds.push(visible_host_paths::bind(Path::new("/etc"), "/host-etc")?);
     }
     Ok(CagePlan {
         hostname: HOSTNAME.to_owned(),
@@ -221,7 +225,7 @@ pub(super) fn pids_limit(resources: &SandboxLimits) -> u64 {
 
 /// Returns the files that an image lacks: its users with the agent added, and the name server.
 fn image_text_files(image: &Path) -> Vec<TextFile> {
-    let ours = host_system::identity_files(HOSTNAME, HOME);
+    let ours = visible_host_paths::identity_files(HOSTNAME, HOME);
     ours.into_iter()
         .map(|file| {
             let own = image.join(file.target.trim_start_matches('/'));

@@ -6,8 +6,8 @@
 //! SECURITY.md states what it guarantees.
 
 mod backend;
-mod build_failure;
 mod cage;
+mod cage_build_failure;
 mod cage_owners;
 mod cgroup;
 mod command;
@@ -16,7 +16,6 @@ mod disk_watch;
 mod egress_sockets;
 mod etc_copy;
 mod host_requirements;
-mod host_system;
 mod launcher;
 mod launcher_process;
 mod launcher_protocol;
@@ -25,6 +24,7 @@ mod plan;
 mod sandbox;
 mod snapshots;
 mod toolchains;
+mod visible_host_paths;
 
 use std::process::ExitCode;
 

@@ -7,7 +7,7 @@ use ralph_core::config::ToolchainSelection;
 
 use super::layout;
 use super::plan::{CageBind, CageVolume, IdMapping};
-use super::{HOME, host_system};
+use super::{HOME, visible_host_paths};
 use crate::files::{self, RootDir};
 use crate::image::ImageConfig;
 use crate::platform::HostUser;
@@ -90,7 +90,7 @@ impl CageToolchains {
         let mut shown = ToolchainMounts::default();
         // A directory that was removed since it was found is missing inside too.
         for bind in self.found.binds.iter().filter(|bind| bind.source.exists()) {
-            shown.binds.push(host_system::bind(&bind.source, &bind.target.to_string_lossy())?);
+            shown.binds.push(visible_host_paths::bind(&bind.source, &bind.target.to_string_lossy())?);
             shown.add_masks(bind);
         }
         for cache in self.found.caches.iter().filter(|_| share_caches) {
@@ -104,9 +104,9 @@ impl CageToolchains {
             }
             shown.volumes.push(CageVolume {
                 target: cache.dir.to_string_lossy().into_owned(),
-                upper: host_system::mount_source(&own.join("upper"))?,
-                lower: vec![host_system::mount_source(&lower.source)?],
-                work: Some(host_system::mount_source(&own.join("work"))?),
+                upper: visible_host_paths::mount_source(&own.join("upper"))?,
+                lower: vec![visible_host_paths::mount_source(&lower.source)?],
+                work: Some(visible_host_paths::mount_source(&own.join("work"))?),
             });
             shown.add_masks(lower);
         }
@@ -118,7 +118,8 @@ impl ToolchainMounts {
     /// Adds further directories at their host paths.
     pub(super) fn add_binds(&mut self, binds: &[PathBuf], masks: &[PathBuf]) -> io::Result<()> {
         for path in binds.iter().filter(|path| path.exists()) {
-            self.binds.push(host_system::bind(&host_system::canonical_path(path)?, &path.to_string_lossy())?);
+            self.binds
+                .push(visible_host_paths::bind(&visible_host_paths::canonical_path(path)?, &path.to_string_lossy())?);
         }
         self.masks.extend(masks.iter().map(|path| path.to_string_lossy().into_owned()));
         Ok(())
@@ -137,7 +138,7 @@ impl ToolchainMounts {
                     format!("{} is not a valid path for it", layer.inside.display()),
                 )
             })?;
-            self.binds.push(host_system::bind(&host_system::canonical_path(&layer.host)?, target)?);
+            self.binds.push(visible_host_paths::bind(&visible_host_paths::canonical_path(&layer.host)?, target)?);
         }
         Ok(())
     }

@@ -15,9 +15,9 @@ use rustix::fs::{FlockOperation, flock};
 use crate::files;
 use crate::{Backend, Error, PruneResult, PruneRule, SandboxLabel, SandboxSummary, random_name};
 
-mod meta;
+mod meta_json;
 
-pub(crate) use meta::{SandboxMeta, check_name};
+pub(crate) use meta_json::{SandboxMeta, check_name};
 
 const TMP_PREFIX: &str = ".new-";
 const TRASH_PREFIX: &str = ".gone-";
@@ -172,7 +172,7 @@ fn rename_into_place(tmp_folder: &Path, folder: &Path, id: &str) -> Result<(), E
             renamed => return renamed.map_err(host_error("make", folder)),
         }
     }
-    if fs::symlink_metadata(folder.join(meta::META_FILE)).is_ok() {
+    if fs::symlink_metadata(folder.join(meta_json::META_FILE)).is_ok() {
         Err(Error::Exists { id: id.to_owned() })
     } else {
         Err(Error::Refused { path: folder.to_owned(), why: "the name is taken by something that is not a sandbox" })

@@ -1,9 +1,9 @@
 //! Derives what a run is doing now from its last events.
 
 use jiff::Timestamp;
+use ralph_core::decide_next_step::{self, RunStep};
 use ralph_core::diagnosis::DiagnosisStep;
 use ralph_core::event::{CheckStage, Event, EventLine, ModelCallOutcome};
-use ralph_core::next_step::{self, RunStep};
 use ralph_core::run::RunState;
 use ralph_core::text::first_line;
 
@@ -78,9 +78,9 @@ fn waiting_for_diagnosis(state: &RunState, event: &Event) -> Option<String> {
     if state.open.is_some() || matches!(event, Event::Log { .. }) {
         return None;
     }
-    let step = match next_step::decide(state) {
+    let step = match decide_next_step::decide(state) {
         // A run at rest is diagnosed at once when the user asks for it.
-        RunStep::Rest if state.diagnoses.under.is_some() => next_step::diagnosis_step(state)?,
+        RunStep::Rest if state.diagnoses.under.is_some() => decide_next_step::diagnosis_step(state)?,
         step => step,
     };
     let asks = matches!(step, RunStep::Diagnose { doing: DiagnosisStep::Call { .. }, .. });

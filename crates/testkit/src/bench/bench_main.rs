@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::arguments::{self, BenchArguments, BenchCommand};
-use super::command_line::{self, BenchOption};
 use super::failure::report_failure;
 use super::markdown_report::BenchPage;
+use super::option_list::{self, BenchOption};
+use super::parse_options::{self, BenchArguments, BenchCommand};
 use super::report::BenchReport;
 
 /// The result of every part of a bench; errors are only printed to a terminal.
@@ -37,8 +37,8 @@ impl BenchProgram {
         words: impl Iterator<Item = String>,
         measure: impl FnOnce(&BenchArguments) -> BenchResult<BenchReport>,
     ) -> ExitCode {
-        let usage = || command_line::usage(self.name, self.options);
-        let arguments = match arguments::parse(self.options, words) {
+        let usage = || option_list::usage(self.name, self.options);
+        let arguments = match parse_options::parse(self.options, words) {
             Ok(BenchCommand::Measure(arguments)) => arguments,
             Ok(BenchCommand::Help) => return print_usage(&usage(), TARGETS_MET),
             Err(problem) => return print_usage(&format!("error: {problem}\n\n{}", usage()), INVALID_USAGE),
@@ -88,7 +88,7 @@ mod tests {
         #[track_caller]
         fn check(line: &str, values: &[Result<f64, &str>], want: u8) {
             let words = line.split_whitespace().map(str::to_owned);
-            let Ok(BenchCommand::Measure(arguments)) = arguments::parse(&[BenchOption::STRICT], words) else {
+            let Ok(BenchCommand::Measure(arguments)) = parse_options::parse(&[BenchOption::STRICT], words) else {
                 panic!("`{line}` is a command line")
             };
             let mut report = BenchReport::new("", &[]);

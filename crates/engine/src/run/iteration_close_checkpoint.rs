@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::action_log::ACTION_LOG_FILE;
 use super::session_record::SESSION_FILE;
-use crate::check_command::CommandResult;
+use crate::check_execution::CommandResult;
 use crate::error::{Error, file_error};
 use crate::git::in_sandbox::CloneStatus;
 use crate::store::{RunFolder, write_atomic};

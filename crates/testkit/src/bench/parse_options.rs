@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::command_line::{BenchOption, OptionValue};
+use super::option_list::{BenchOption, OptionValue};
 
 /// The standard directories of programs.
 const STANDARD_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

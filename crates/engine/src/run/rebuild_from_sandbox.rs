@@ -20,8 +20,8 @@ use super::runner::Runner;
 use super::work_sandbox::KeepSandbox;
 use crate::error::{Error, file_error};
 use crate::git::{self, BareRepo, Sha, UserRepo, in_sandbox};
-use crate::host_context::HostContext;
-use crate::sandboxes;
+use crate::host_services::HostContext;
+use crate::sandbox_lifecycle;
 use crate::store::{EventObserver, write_atomic};
 
 #[derive(Debug, Deserialize)]
@@ -83,7 +83,7 @@ pub async fn adopt(
     }
     check_priced(&spec)?;
     let backend = host.backend(&origin.backend)?;
-    let place = sandboxes::open(host, &*backend, sandbox, None).await?.sandbox;
+    let place = sandbox_lifecycle::open(host, &*backend, sandbox, None).await?.sandbox;
     in_sandbox::remove_stale_locks(&*place).await?;
     fs::create_dir_all(folder.path()).map_err(file_error("make the run folder", folder.path()))?;
     let repo = UserRepo::find(&host.git, Path::new(&origin.repo)).await?;
