@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ralph_core::exit_code::RalphExitCode;
 use ralph_engine::git::UserRepo;
-use ralph_engine::host_services::HostContext;
+use ralph_engine::host_environment::HostContext;
 use ralph_engine::setup::{self, LoadedTask, TaskInput};
 use ralph_engine::store::RunFolder;
 

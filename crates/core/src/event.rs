@@ -669,6 +669,7 @@ pub enum BaselineVerdict {
     Slow,
     MissingTool,
     DeniedHost,
+    CannotStart,
 }
 
 /// How an iteration ended.

@@ -7,20 +7,24 @@ use std::time::Duration;
 
 use ralph_core::decide_next_step::{self, DueCheck};
 use ralph_core::event::{BaselineProof, BaselineVerdict, RunStart};
-use ralph_core::lint::{self, BaselineCheck, BaselineRun, LintFinding, LintRule, Severity};
+use ralph_core::lint::{self, BaselineCheck, BaselineRun, LintFinding, LintRule, ProjectNames, Severity};
 use ralph_core::proof_files::{ObservedFiles, ProofFileChanges};
 use ralph_core::text;
+use serde::Serialize;
 
 use crate::check_execution;
 use crate::error::Error;
-use crate::git::BareRepo;
-use crate::host_services::HostContext;
+use crate::git::{BareRepo, Sha};
+use crate::host_environment::HostContext;
 use crate::proof_file_restore::{HeldFileRules, HeldFiles};
 use crate::run::{SandboxRole, fresh_sandbox};
 use crate::sandbox_lifecycle;
 
 /// A check is repeated to detect flakiness only while it takes no longer than this.
 const QUICK_MS: u64 = 5_000;
+
+/// The largest task or list of submodules that is read.
+const SMALL_FILE_CAP: usize = 4 << 20;
 
 /// How often a quick check runs.
 const REPEAT_COUNT: usize = 3;
@@ -34,7 +38,19 @@ pub struct BaselineReport {
     pub leaked_secrets: Vec<(String, &'static str)>,
     /// The files that each command used, where the backend can record them.
     pub observed: BTreeMap<String, ObservedFiles>,
+    project: ProjectNames,
     due: Vec<DueCheck>,
+}
+
+/// One proof on the base commit, for people and programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BaselineRow {
+    pub proves: Vec<String>,
+    pub command: String,
+    pub verdict: BaselineVerdict,
+    pub duration_ms: u64,
+    /// The line of its output that says most.
+    pub line: String,
 }
 
 impl BaselineReport {
@@ -43,9 +59,24 @@ impl BaselineReport {
         let line = |(due, check): (&DueCheck, &BaselineCheck)| BaselineProof {
             proves: due.proves.clone(),
             command: due.command.clone(),
-            verdict: verdict(check),
+            verdict: verdict(check, &self.project),
         };
         self.due.iter().zip(&self.checks).map(line).collect()
+    }
+
+    /// Returns one row for every proof: its result, its time, and the line of its output that says most.
+    pub fn rows(&self) -> Vec<BaselineRow> {
+        let row = |(line, check): (BaselineProof, &BaselineCheck)| {
+            let run = check.runs.first();
+            BaselineRow {
+                proves: line.proves.iter().map(ToString::to_string).collect(),
+                command: line.command,
+                verdict: line.verdict,
+                duration_ms: run.map_or(0, |run| run.duration_ms),
+                line: run.map(|run| lint::telling_line(&run.output_tail)).unwrap_or_default(),
+            }
+        };
+        self.lines().into_iter().zip(&self.checks).map(row).collect()
     }
 
     pub fn has_errors(&self) -> bool {
@@ -93,8 +124,10 @@ pub async fn check(
                 Ok(ran) => {
                     let quick = ran.duration_ms <= QUICK_MS;
                     let stderr_tail = text::tail(&ran.complaint, 20, 2000).to_owned();
-                    let (code, timed_out, written) = (ran.code, ran.timed_out, ran.tampered);
-                    runs.push(BaselineRun { code, timed_out, stderr_tail, written });
+                    let output_tail = text::tail(&ran.text, 60, 6000).to_owned();
+                    let (code, timed_out, written, duration_ms) =
+                        (ran.code, ran.timed_out, ran.tampered, ran.duration_ms);
+                    runs.push(BaselineRun { code, timed_out, stderr_tail, output_tail, duration_ms, written });
                     if !quick {
                         break;
                     }
@@ -117,12 +150,24 @@ pub async fn check(
     if let Some(error) = failure {
         return Err(error);
     }
-    let findings = lint::lint_baseline(&checks);
-    Ok(BaselineReport { checks, findings, leaked_secrets: redactor.take_sightings(), observed, due })
+    let project = project_names(bare, &held, started).await?;
+    let findings = lint::lint_baseline(&checks, &project);
+    Ok(BaselineReport { checks, findings, leaked_secrets: redactor.take_sightings(), observed, project, due })
 }
 
-fn verdict(check: &BaselineCheck) -> BaselineVerdict {
-    let found = lint::lint_baseline(std::slice::from_ref(check));
+/// Collects what belongs to the project, to tell a missing part of it from a missing part of the environment.
+async fn project_names(bare: &BareRepo, held: &HeldFiles, started: &RunStart) -> Result<ProjectNames, Error> {
+    let start = Sha::from(&started.start_commit);
+    let read = async |path: &str| {
+        let bytes = bare.odb().file_at(&start, path, SMALL_FILE_CAP).await.unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let submodules = lint::submodule_paths(&read(".gitmodules").await);
+    Ok(ProjectNames { files: held.base_files().clone(), task: read(&started.task_path).await, submodules })
+}
+
+fn verdict(check: &BaselineCheck, project: &ProjectNames) -> BaselineVerdict {
+    let found = lint::lint_baseline(std::slice::from_ref(check), project);
     let has = |rule: LintRule| found.iter().any(|finding| finding.rule == rule);
     if has(LintRule::Flaky) {
         BaselineVerdict::Flaky
@@ -132,6 +177,8 @@ fn verdict(check: &BaselineCheck) -> BaselineVerdict {
         BaselineVerdict::MissingTool
     } else if has(LintRule::DeniedHost) {
         BaselineVerdict::DeniedHost
+    } else if has(LintRule::CannotStart) {
+        BaselineVerdict::CannotStart
     } else if check.runs.first().is_some_and(|run| run.code == 0 && !run.timed_out) {
         BaselineVerdict::Vacuous
     } else {

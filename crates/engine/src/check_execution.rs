@@ -52,6 +52,23 @@ impl CommandResult {
         self.code == 0 && !self.timed_out
     }
 
+    /// Makes the check fail if files that decide it were written to while it ran.
+    fn mark_tampered(&mut self, changed: Vec<String>) {
+        if changed.is_empty() {
+            return;
+        }
+        let paths: Vec<String> = changed.iter().take(MAX_PATHS_SHOWN).map(|path| format!("`{path}`")).collect();
+        let more = if changed.len() > MAX_PATHS_SHOWN { ", …" } else { "" };
+        let text = format!(
+            "ralph: the check failed: files that decide it were written to while it ran: {}{more}\n",
+            paths.join(", ")
+        );
+        self.code = if self.code == 0 { TAMPERED_CODE } else { self.code };
+        self.complaint.clone_from(&text);
+        self.text = format!("{}\n{text}", self.text.trim_end());
+        self.tampered = changed;
+    }
+
     /// Returns one line on how the command ended, with the last line it printed.
     pub(crate) fn summary_line(&self, timeout: Duration) -> String {
         if self.timed_out {
@@ -83,19 +100,7 @@ pub(crate) async fn run_check(
         ran.text = format!("{}\n{}", ran.text.trim_end(), redactor.redact(&note));
     }
     ran.files = changes.clone().recorded(|path| redactor.redact(path).into_owned());
-    let changed = held.changed_since(sandbox, &stamps).await?;
-    if !changed.is_empty() {
-        let paths: Vec<String> = changed.iter().take(MAX_PATHS_SHOWN).map(|path| format!("`{path}`")).collect();
-        let more = if changed.len() > MAX_PATHS_SHOWN { ", …" } else { "" };
-        let text = format!(
-            "ralph: the check failed: files that decide it were written to while it ran: {}{more}\n",
-            paths.join(", ")
-        );
-        ran.code = if ran.code == 0 { TAMPERED_CODE } else { ran.code };
-        ran.complaint.clone_from(&text);
-        ran.text = format!("{}\n{text}", ran.text.trim_end());
-        ran.tampered = changed;
-    }
+    ran.mark_tampered(held.changed_since(sandbox, &stamps).await?);
     Ok(ran)
 }
 
@@ -135,7 +140,7 @@ pub(crate) async fn run_observed_check(
     let stamps = held.restore(sandbox, &ProofFileChanges::default()).await?;
     let exec = ExecRequest::shell(line, timeout).separated().observed();
     let (mut ran, observed) = execute(sandbox, exec, redactor).await?;
-    ran.tampered = held.changed_since(sandbox, &stamps).await?;
+    ran.mark_tampered(held.changed_since(sandbox, &stamps).await?);
     Ok((ran, observed))
 }
 

@@ -10,7 +10,7 @@ pub mod control;
 pub mod egress;
 mod error;
 pub mod git;
-pub mod host_services;
+pub mod host_environment;
 pub mod model;
 mod proof_file_restore;
 pub mod receipt;
@@ -22,5 +22,5 @@ pub mod setup;
 pub mod store;
 pub mod verify;
 
-pub use baseline::{BaselineReport, check as check_baseline};
+pub use baseline::{BaselineReport, BaselineRow, check as check_baseline};
 pub use error::Error;

@@ -178,6 +178,11 @@ impl HeldFiles {
         })
     }
 
+    /// Returns every file of the start commit.
+    pub(crate) fn base_files(&self) -> &BTreeSet<String> {
+        &self.base
+    }
+
     /// Decides what becomes of changed files in a check.
     pub(crate) fn classify(&self, changes: &[ChangedPath]) -> ProofFileChanges {
         let texts: Vec<&str> = self.check_texts.iter().map(String::as_str).collect();

@@ -9,7 +9,7 @@ use ralph_sandbox::{Backend, Error as SandboxError, Sandbox, SandboxNetwork, San
 
 use crate::egress::{self, EgressAvailability, EgressLease, EgressRequest, ModelAccess, SandboxGrant};
 use crate::error::{Error, file_error};
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 
 /// Describes a sandbox to create.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use crate::egress::EgressRequest;
 use crate::error::{Error, file_error};
 use crate::git::in_sandbox::StateFiles;
 use crate::git::{self, BareRepo, Sha, UserRepo};
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 use crate::proof_file_restore::{HeldFileRules, HeldFiles};
 use crate::receipt::{self, SigningKey};
 use crate::sandbox_lifecycle::{self, SandboxRequest};
@@ -76,6 +76,8 @@ fn is_file_path(wanted: &str) -> bool {
 
 /// Finds the newest run of a repository.
 async fn newest_run(host: &HostContext, repo: &Path) -> Result<RunFolder, Error> {
+    // Without any run there is a better thing to say.
+    host.home.find("@")?;
     let top = UserRepo::find(&host.git, repo).await?.top().display().to_string();
     let runs = host.home.list_runs()?.runs.into_iter().rev();
     let mut own = runs.filter(|found| found.listing.as_ref().is_ok_and(|listing| listing.repo == top));

@@ -58,7 +58,7 @@ pub(crate) async fn demo(setup: &CliSetup, args: DemoArgs, ui: &mut Ui) -> CliRe
     print_text(ui, "end proves everything again in a fresh sandbox.\n");
     let read = setup.load_task(Some(&repo.join(TASK_FILE))).await?;
     let flags = RunOverrides {
-        backend: Some(ralph_engine::host_services::DEFAULT_BACKEND.to_owned()),
+        backend: Some(ralph_engine::host_environment::DEFAULT_BACKEND.to_owned()),
         ..RunOverrides::default()
     };
     let mut spec = resolve_run(&setup.host, &read, &flags)?;

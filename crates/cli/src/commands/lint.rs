@@ -1,17 +1,20 @@
 //! `ralph lint`: reports what is wrong with a task before a token is spent.
 
+use ralph_core::event::BaselineVerdict;
 use ralph_core::exit_code::RalphExitCode;
 use ralph_core::lint::{LintFinding, fix, has_errors};
-use ralph_engine::run::baseline_findings;
+use ralph_engine::BaselineRow;
+use ralph_engine::run::run_baseline;
 use ralph_engine::setup::{RunOverrides, SetupError, TASK_FILE, lint_task, resolve_run, task_errors};
+use ralph_web::view::baseline_words;
 use serde_json::json;
 
 use super::run::warn_if_not_isolated;
 use crate::args::LintArgs;
 use crate::error::CliResult;
-use crate::render::findings;
+use crate::render::{align_columns, findings};
 use crate::run_setup::CliSetup;
-use crate::terminal_output::{GREEN, Ui, paint};
+use crate::terminal_output::{GREEN, Ui, YELLOW, one_line, paint};
 
 pub(crate) async fn lint(setup: &CliSetup, args: &LintArgs, ui: &mut Ui) -> CliResult {
     let flags = RunOverrides { backend: args.backend.clone(), ..RunOverrides::default() };
@@ -37,12 +40,15 @@ pub(crate) async fn lint(setup: &CliSetup, args: &LintArgs, ui: &mut Ui) -> CliR
             found = left;
         }
     }
+    let mut baseline = Vec::new();
     if args.baseline && !has_errors(&found) {
         let spec = resolve_run(&setup.host, &read, &flags)?;
         warn_if_not_isolated(&setup.host.backend(&spec.backend)?.capabilities(), ui);
-        found.extend(baseline_findings(&setup.host, &spec).await?);
+        let report = run_baseline(&setup.host, &spec).await?;
+        found.extend(report.findings.iter().cloned());
+        baseline = report.rows();
     }
-    print_findings(&read.source.clone().unwrap_or_default(), &read.display_path, &found, ui);
+    print_findings(&read.source.clone().unwrap_or_default(), &read.display_path, &found, &baseline, ui);
     if has_errors(&found) {
         if ui.json() {
             return Ok(RalphExitCode::Usage);
@@ -52,7 +58,7 @@ pub(crate) async fn lint(setup: &CliSetup, args: &LintArgs, ui: &mut Ui) -> CliR
     Ok(RalphExitCode::Success)
 }
 
-fn print_findings(source: &str, shown: &std::path::Path, found: &[LintFinding], ui: &mut Ui) {
+fn print_findings(source: &str, shown: &std::path::Path, found: &[LintFinding], baseline: &[BaselineRow], ui: &mut Ui) {
     if ui.json() {
         let rows: Vec<_> = found
             .iter()
@@ -63,8 +69,31 @@ fn print_findings(source: &str, shown: &std::path::Path, found: &[LintFinding], 
                     "message": finding.message, "fix": finding.fix})
             })
             .collect();
-        ui.print_json(&json!({"format": 1, "file": shown, "findings": rows}));
+        let mut report = json!({"format": 1, "file": shown, "findings": rows});
+        if !baseline.is_empty() {
+            report["baseline"] = json!(baseline);
+        }
+        ui.print_json(&report);
         return;
+    }
+    let rows: Vec<Vec<String>> = baseline
+        .iter()
+        .map(|row| {
+            let result = match row.verdict {
+                BaselineVerdict::Red => paint(GREEN, "fails"),
+                verdict => paint(YELLOW, baseline_words(verdict)),
+            };
+            vec![
+                result,
+                row.proves.join(" "),
+                format!("{} ms", row.duration_ms),
+                one_line(&row.command, 60),
+                one_line(&row.line, 100),
+            ]
+        })
+        .collect();
+    for line in align_columns(&rows) {
+        ui.print_data(&line);
     }
     findings::print_findings(found, source, shown, ui);
     if found.is_empty() {

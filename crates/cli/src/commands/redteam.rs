@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use ralph_core::exit_code::RalphExitCode;
-use ralph_engine::host_services::DEFAULT_BACKEND;
+use ralph_engine::host_environment::DEFAULT_BACKEND;
 use ralph_redteam::{AttackReport, AttackRequest, AttackVerdict, run_suites, selects_any};
 use serde_json::json;
 

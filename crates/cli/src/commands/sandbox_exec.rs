@@ -12,7 +12,7 @@ use ralph_core::money::MicroUsd;
 use ralph_core::policy::{Policy, PolicyMode, shell_argument};
 use ralph_engine::Error;
 use ralph_engine::egress::{EgressLease, EgressReport, EgressRequest, SecretGrant};
-use ralph_engine::host_services::{DEFAULT_BACKEND, short_key_warning};
+use ralph_engine::host_environment::{DEFAULT_BACKEND, short_key_warning};
 use ralph_engine::sandbox_lifecycle::{self, SandboxRequest};
 use ralph_engine::setup::{RunOverrides, pin_named_profiles, resolve_config};
 use ralph_proxy::ledger::{Ledger, LedgerCaps};

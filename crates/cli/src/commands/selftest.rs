@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ralph_core::exit_code::RalphExitCode;
 use ralph_core::policy::{Policy, PolicyMode};
 use ralph_engine::egress::EgressRequest;
-use ralph_engine::host_services::{DEFAULT_BACKEND, HostContext};
+use ralph_engine::host_environment::{DEFAULT_BACKEND, HostContext};
 use ralph_engine::sandbox_lifecycle::{self, SandboxRequest};
 use ralph_sandbox::conformance::{self, ConformanceOutcome as Case};
 use ralph_sandbox::{Backend, Error, ExecRequest, ExecStatus, Sandbox, SandboxSpec, capture};

@@ -6,7 +6,7 @@ use ralph_core::exit_code::RalphExitCode;
 use ralph_core::gate_or_checkbox::CheckTarget;
 use ralph_core::receipt::{Receipt, RerunResult};
 use ralph_core::text::head;
-use ralph_engine::host_services::DEFAULT_BACKEND;
+use ralph_engine::host_environment::DEFAULT_BACKEND;
 use ralph_engine::receipt::SigningKey;
 use ralph_engine::verify::{ReceiptSigner, ReceiptTrust, find_receipt, verify as again};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ralph_core::control_request::Control;
 use ralph_engine::Error;
 use ralph_engine::control;
-use ralph_engine::host_services::HostContext;
+use ralph_engine::host_environment::HostContext;
 use ralph_engine::store::RunFolder;
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};

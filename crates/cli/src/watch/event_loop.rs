@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use ralph_core::control_request::Control;
 use ralph_core::exit_code::RalphExitCode;
-use ralph_engine::host_services::HostContext;
+use ralph_engine::host_environment::HostContext;
 use ralph_engine::run::read_proposals;
 use ralph_engine::store::RunFolder;
 use ratatui::crossterm::event::{Event, KeyEventKind};

@@ -12,7 +12,7 @@ use ralph_core::price::TokenUsage;
 use ralph_core::redact::Redactor;
 use ralph_core::run::RunStatus;
 use ralph_engine::audit::AuditLog;
-use ralph_engine::host_services::HostContext;
+use ralph_engine::host_environment::HostContext;
 use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, StopSignals, resume};
 use ralph_engine::store::{RalphHome, SilentObserver};
 use ralph_proxy::egress_events::{ChargeBasis, ChargedCall, EgressEntry, EgressEvent, EgressExchange};

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::{LintFinding, LintRule, Severity};
 use super::shell_command;
+use super::start_failure::{self, ProjectNames, StartFailure};
 use crate::gate_or_checkbox::CheckTarget;
 use crate::text;
 
@@ -37,6 +38,11 @@ pub struct BaselineRun {
     pub code: i32,
     pub timed_out: bool,
     pub stderr_tail: String,
+    /// The end of both streams; missing in older records.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub output_tail: String,
+    #[serde(default)]
+    pub duration_ms: u64,
     /// The protected files that it wrote to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<String>,
@@ -66,10 +72,10 @@ impl BaselineCheck {
 }
 
 /// Checks the results of the proofs on the base commit.
-pub fn lint_baseline(checks: &[BaselineCheck]) -> Vec<LintFinding> {
+pub fn lint_baseline(checks: &[BaselineCheck], project: &ProjectNames) -> Vec<LintFinding> {
     let mut found = Vec::new();
     for check in checks {
-        found.extend(blocker_finding(check));
+        found.extend(blocker_finding(check, project));
         found.extend(unstable_finding(check));
     }
     let all_green = !checks.is_empty() && checks.iter().all(BaselineCheck::is_green);
@@ -109,16 +115,23 @@ fn excerpt(text: &str) -> String {
 }
 
 /// Returns the finding for a red check that can never turn green.
-fn blocker_finding(check: &BaselineCheck) -> Option<LintFinding> {
+fn blocker_finding(check: &BaselineCheck, project: &ProjectNames) -> Option<LintFinding> {
     if check.is_green() {
         return None;
     }
     if let Some(path) = check.runs.iter().flat_map(|run| &run.written).next() {
-        let message = format!("`{}` writes to the protected file `{}`", excerpt(&check.command), excerpt(path));
-        let fix = "protect the files that decide one by one and leave this one out, or let the check write to a copy";
+        let message = format!(
+            "`{}` writes to the file `{}`, which decides about the work",
+            excerpt(&check.command),
+            excerpt(path)
+        );
+        let fix = format!(
+            "let the check write to a copy, or give the file to the run: `may_change: [\"{}\"]`",
+            excerpt(path)
+        );
         return Some(LintFinding::error(LintRule::WritesProtected, None, message, fix));
     }
-    let lacking = missing_tool_finding(check);
+    let lacking = missing_tool_finding(check).or_else(|| start_failure_finding(check, project));
     match denied_host_finding(check) {
         // A program that only checks for its own updates fails for other reasons.
         Some(host) if host.severity == Severity::Warning => lacking.or(Some(host)),
@@ -161,6 +174,16 @@ fn missing_tool_finding(check: &BaselineCheck) -> Option<LintFinding> {
     // A program started by another one (a linter by `npm run lint`) may come with the project's own install step.
     let severity = if own { Severity::Error } else { Severity::Warning };
     Some(LintFinding { severity, ..LintFinding::error(LintRule::MissingTool, None, message, fix) })
+}
+
+/// Reports a check that fails because it cannot start: no work on the task would let it pass.
+fn start_failure_finding(check: &BaselineCheck, project: &ProjectNames) -> Option<LintFinding> {
+    let run = check.runs.first()?;
+    let output = if run.output_tail.is_empty() { &run.stderr_tail } else { &run.output_tail };
+    let StartFailure { missing, fix } = start_failure::find_start_failure(output, project)?;
+    let id = excerpt(&check.target.to_string());
+    let message = format!("the proof of `{id}` cannot start, it lacks {missing}: `{}`", excerpt(&check.command));
+    Some(LintFinding::error(LintRule::CannotStart, None, message, fix))
 }
 
 fn unstable_finding(check: &BaselineCheck) -> Option<LintFinding> {
@@ -250,7 +273,14 @@ mod tests {
     use super::*;
 
     fn run(code: i32, stderr: &str) -> BaselineRun {
-        BaselineRun { code, timed_out: false, stderr_tail: stderr.to_owned(), written: Vec::new() }
+        BaselineRun {
+            code,
+            timed_out: false,
+            stderr_tail: stderr.to_owned(),
+            output_tail: String::new(),
+            duration_ms: 1,
+            written: Vec::new(),
+        }
     }
 
     fn check_of(id: &str, command: &str, runs: Vec<BaselineRun>) -> BaselineCheck {
@@ -267,7 +297,7 @@ mod tests {
 
     #[track_caller]
     fn check(checks: &[BaselineCheck], want: &[(LintRule, Severity, &str)]) {
-        let found = lint_baseline(checks);
+        let found = lint_baseline(checks, &ProjectNames::default());
         let got: Vec<_> = found.iter().map(|f| (f.rule, f.severity, f.message.as_str())).collect();
         assert_eq!(got, want);
     }
@@ -297,7 +327,7 @@ mod tests {
             &[(
                 LintRule::WritesProtected,
                 Severity::Error,
-                "`sh tests/all.sh` writes to the protected file `tests/db.sqlite`",
+                "`sh tests/all.sh` writes to the file `tests/db.sqlite`, which decides about the work",
             )],
         );
     }
@@ -311,7 +341,7 @@ mod tests {
         );
         let both_red = check_of("M1.1", "npm test", vec![run(1, ""), run(2, "")]);
         check(&[both_red], &[]);
-        let slow = BaselineRun { code: -1, timed_out: true, stderr_tail: String::new(), written: Vec::new() };
+        let slow = BaselineRun { code: -1, timed_out: true, stderr_tail: String::new(), ..run(0, "") };
         check(
             &[check_of("M1.1", "npm test", vec![slow])],
             &[(LintRule::Slow, Severity::Warning, "the proof of `M1.1` timed out: `npm test`")],
@@ -323,7 +353,7 @@ mod tests {
         let host = || vec!["registry.npmjs.org".to_owned()];
         let run = run(1, "npm error 403 Forbidden - GET https://registry.npmjs.org/left-pad");
         let denied = BaselineCheck { denied_hosts: host(), ..check_of("test", "npm view left-pad", vec![run]) };
-        let found = lint_baseline(&[denied]);
+        let found = lint_baseline(&[denied], &ProjectNames::default());
         assert_eq!((found[0].rule, found[0].severity), (LintRule::DeniedHost, Severity::Error));
         assert_eq!(
             found[0].fix,
@@ -333,7 +363,7 @@ mod tests {
             denied_hosts: vec!["x.io".to_owned()],
             ..check_of("test", "curl -sf https://x.io", vec![])
         };
-        assert_eq!(lint_baseline(&[named])[0].severity, Severity::Error);
+        assert_eq!(lint_baseline(&[named], &ProjectNames::default())[0].severity, Severity::Error);
         let passed_anyway = BaselineCheck { denied_hosts: host(), ..green("test") };
         check(&[passed_anyway, red("M1.1")], &[]);
         // The proof may have checked for an update of its own program.
@@ -344,7 +374,7 @@ mod tests {
 
     #[track_caller]
     fn tool(command: &str, code: i32, stderr: &str, want: Option<(Severity, &str)>) {
-        let found = lint_baseline(&[check_of("M1.1", command, vec![run(code, stderr)])]);
+        let found = lint_baseline(&[check_of("M1.1", command, vec![run(code, stderr)])], &ProjectNames::default());
         let got = found.first().map(|f| (f.severity, f.fix.as_str()));
         assert_eq!(got, want, "{command:?} {stderr:?}");
     }

@@ -63,10 +63,11 @@ pub enum LintRule {
     WritesProtected,
     DeniedHost,
     MissingTool,
+    CannotStart,
 }
 
 impl LintRule {
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::NoFile,
         Self::FrontMatter,
         Self::TabInFrontMatter,
@@ -102,6 +103,7 @@ impl LintRule {
         Self::WritesProtected,
         Self::DeniedHost,
         Self::MissingTool,
+        Self::CannotStart,
     ];
 
     /// Returns the code people see and grep for.
@@ -142,6 +144,7 @@ impl LintRule {
             Self::WritesProtected => "writes-protected",
             Self::DeniedHost => "denied-host",
             Self::MissingTool => "missing-tool",
+            Self::CannotStart => "cannot-start",
         }
     }
 

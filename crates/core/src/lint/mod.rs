@@ -12,6 +12,7 @@ mod fix;
 mod name_rules;
 mod rules;
 mod shell_command;
+mod start_failure;
 mod vague_words;
 
 pub use baseline_rules::{BaselineCheck, BaselineRun, lint_baseline};
@@ -21,3 +22,4 @@ pub use dependency_graph::dependency_cycle;
 pub use finding::{LintFinding, LintRule, Severity, has_errors};
 pub use fix::fix;
 pub use rules::{lint, lint_issue};
+pub use start_failure::{ProjectNames, submodule_paths, telling_line};

@@ -30,7 +30,9 @@ impl RunState {
     }
 
     fn has_fixable_refusal(&self) -> bool {
-        let lacking = |verdict| matches!(verdict, BaselineVerdict::MissingTool | BaselineVerdict::DeniedHost);
+        let lacking = |verdict| {
+            matches!(verdict, BaselineVerdict::MissingTool | BaselineVerdict::DeniedHost | BaselineVerdict::CannotStart)
+        };
         self.baseline.iter().flatten().any(|check| lacking(check.verdict))
     }
 

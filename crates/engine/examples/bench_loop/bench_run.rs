@@ -16,7 +16,7 @@ use ralph_core::policy::Policy;
 use ralph_core::price::Price;
 use ralph_core::run::RunState;
 use ralph_core::task;
-use ralph_engine::host_services::HostContext;
+use ralph_engine::host_environment::HostContext;
 use ralph_engine::run::{KeepSandbox, RunSpec, StopSignals, begin};
 use ralph_engine::store::{AnnouncePhase, EventObserver, RalphHome};
 use ralph_testkit::repo::TestRepo;

@@ -7,7 +7,7 @@ use ralph_sandbox::HostLayer;
 
 use super::error::Error;
 use super::{path_search, store};
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 
 /// Where a program came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use super::find::AgentProgram;
 use super::package::{self, NpmManifest};
 use super::store::{AgentInstallation, AgentRuntime, FILES_DIR, InstalledAgent};
 use crate::egress::{EgressLease, EgressRequest};
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 use crate::sandbox_lifecycle::{self, GrantedSandbox, SandboxRequest};
 
 /// How long fetching a package may take.

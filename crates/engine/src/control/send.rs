@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use super::request::{ControlAck, ControlRequest, RequestLine, ResponseLine};
 use super::socket::LINE_CAP;
 use crate::error::Error;
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 use crate::run::apply_at_rest;
 use crate::store::{RunFolder, short_socket_path};
 

@@ -26,7 +26,7 @@ use ralph_sandbox::{BackendCapabilities, Sandbox};
 use super::ca_bundle;
 use super::sandbox_with_proxy_env::EnvSandbox;
 use crate::error::Error;
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 use crate::secret::ResolvedSecret;
 use crate::store::RunFolder;
 

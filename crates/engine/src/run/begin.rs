@@ -21,9 +21,10 @@ use super::SelectedAgent;
 use super::interrupts::StopSignals;
 use super::runner::Runner;
 use super::work_sandbox::KeepSandbox;
+use crate::baseline::BaselineReport;
 use crate::error::{Error, file_error};
 use crate::git::{self, BareRepo, BaseCommit, UserRepo};
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 use crate::store::{EventObserver, RunFolder, write_atomic};
 
 /// What a run is started with, as [`crate::setup`] works it out.
@@ -295,10 +296,7 @@ fn remove_unstarted_runs(host: &HostContext) -> Result<(), Error> {
 }
 
 /// Runs every proof of a task on its base commit, without starting a run.
-pub async fn baseline_findings(
-    host: &HostContext,
-    spec: &RunSpec,
-) -> Result<Vec<ralph_core::lint::LintFinding>, Error> {
+pub async fn run_baseline(host: &HostContext, spec: &RunSpec) -> Result<BaselineReport, Error> {
     let scratch =
         tempfile::tempdir().map_err(file_error("make a folder in", std::path::Path::new("the temporary folder")))?;
     let repo = UserRepo::find(&host.git, &spec.repo).await?;
@@ -306,5 +304,5 @@ pub async fn baseline_findings(
     let folder = RunFolder::at(scratch.path().to_owned());
     let started = prepare_repository(host, spec, &repo, &base, &new_run_id()?, &folder, &mut Vec::new()).await?;
     let bare = BareRepo::open(&host.git, &folder.bare_path()).await?;
-    Ok(crate::baseline::check(host, &bare, scratch.path(), &started, &started.start_commit).await?.findings)
+    crate::baseline::check(host, &bare, scratch.path(), &started, &started.start_commit).await
 }

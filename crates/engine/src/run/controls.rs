@@ -18,7 +18,7 @@ use super::runner::Runner;
 use super::work_sandbox::{KeepSandbox, WorkSandbox};
 use crate::control::{ControlRequest, IncomingControl};
 use crate::error::Error;
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 use crate::store::{RunFolder, SilentObserver};
 
 /// Carries out a control on a run that no process holds, and releases the run afterwards.

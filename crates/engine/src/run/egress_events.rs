@@ -8,7 +8,7 @@ use ralph_proxy::egress_events::ChargeBasis;
 use super::run_context::RunContext;
 use crate::audit::{AuditLog, EngineCallResult, EngineCallTarget, LoggedCharge};
 use crate::error::Error;
-use crate::host_services::short_key_warning;
+use crate::host_environment::short_key_warning;
 use crate::model;
 
 /// How many calls are read at once, and how many events they may become. Of more calls, those that cost nothing are

@@ -15,7 +15,7 @@ use super::run_context::RunContext;
 use super::session_record::session_reply;
 use crate::audit::AuditLog;
 use crate::error::Error;
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 use crate::model::LanguageModel;
 use crate::store::EventLog;
 

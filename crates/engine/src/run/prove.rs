@@ -178,7 +178,7 @@ fn receipt_body(state: &RunState, separation: bool, observed_sha256: Option<Stri
         commit: state.pushed.clone().map(String::from).unwrap_or_default(),
         base_commit: started.base_commit.to_string(),
         backend: started.backend.clone(),
-        base_fingerprint: crate::host_services::base_fingerprint(started),
+        base_fingerprint: crate::host_environment::base_fingerprint(started),
         model: None,
         cost: None,
         engine: Some(started.engine.clone()),

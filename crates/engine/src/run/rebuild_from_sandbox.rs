@@ -20,7 +20,7 @@ use super::runner::Runner;
 use super::work_sandbox::KeepSandbox;
 use crate::error::{Error, file_error};
 use crate::git::{self, BareRepo, Sha, UserRepo, in_sandbox};
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 use crate::sandbox_lifecycle;
 use crate::store::{EventObserver, write_atomic};
 

@@ -16,7 +16,7 @@ use super::unsettled_calls::UnsettledCalls;
 use super::work_sandbox::KeepSandbox;
 use crate::error::Error;
 use crate::git::in_sandbox;
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 use crate::sandbox_lifecycle;
 use crate::store::{EventObserver, RunFolder};
 

@@ -11,7 +11,7 @@ use super::unsettled_calls::UnsettledCalls;
 use super::work_sandbox::KeepSandbox;
 use crate::error::Error;
 use crate::git::{RunName, Sha};
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 use crate::store::{EventObserver, RunFolder, read_events};
 
 /// Rewinds a run that is not being driven to the commit of iteration `n`, or with 0 to its start. The boxes that were

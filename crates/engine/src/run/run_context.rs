@@ -13,7 +13,7 @@ use crate::audit::AuditLog;
 use crate::error::Error;
 use crate::git::in_sandbox::CloneSnapshot;
 use crate::git::{self, BareRepo, Sha};
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 use crate::store::{EventLog, RunFolder};
 
 /// The part of a run that every step may read and append to.

@@ -33,7 +33,7 @@ use crate::audit::AuditLog;
 use crate::control::ControlSocket;
 use crate::error::Error;
 use crate::git::BareRepo;
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 use crate::store::{EventLog, EventObserver, RunFolder};
 
 /// A run that this process holds and drives.

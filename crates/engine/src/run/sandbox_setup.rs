@@ -19,7 +19,7 @@ use crate::egress::{EgressAvailability, EgressRequest};
 use crate::error::Error;
 use crate::git::in_sandbox::StateFiles;
 use crate::git::{self, BareRepo};
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 use crate::sandbox_lifecycle::{self, SandboxRequest};
 use crate::store::write_atomic;
 

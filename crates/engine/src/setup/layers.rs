@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ralph_core::config::{self, BackendKind, Config, ConfigLayer, ConfigOrigin, TaskOptions};
 
 use super::{RunOverrides, SetupError};
-use crate::host_services::{DEFAULT_BACKEND, HostContext};
+use crate::host_environment::{DEFAULT_BACKEND, HostContext};
 use crate::store::RalphHome;
 
 /// Returns the user's own config file, whether or not it exists.

@@ -7,7 +7,7 @@ use ralph_core::lint::{self, BackendMaxima, LintContext, LintFinding, PriceStatu
 
 use super::agent::agent_names;
 use super::{LoadedTask, RunOverrides, SetupError, load_profiles, prices_in_force, resolve_config};
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 
 /// Lints a task as it would be run here.
 pub async fn lint_task(

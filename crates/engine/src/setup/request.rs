@@ -9,7 +9,7 @@ use super::run_spec::resolve_policy;
 use super::{LoadedTask, RunOverrides, SetupError, TaskInput, lint_task, load_task, resolve_run, task_errors};
 use crate::egress::{SecretGrant, check_grantable};
 use crate::error::Error;
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 use crate::run::RunSpec;
 
 /// A requested run, before anything is read or checked.

@@ -10,7 +10,7 @@ use super::agent::resolve_agent;
 use super::pin_model_profiles::pin_run_profiles;
 use super::task_options::{cost_cap, task_options};
 use super::{LoadedTask, RunOverrides, SetupError, resolve_config};
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 use crate::run::RunSpec;
 
 /// Resolves everything a run is made from.

@@ -7,7 +7,7 @@ use ralph_core::task;
 
 use super::SetupError;
 use crate::git::{self, UserRepo};
-use crate::host_services::HostContext;
+use crate::host_environment::HostContext;
 
 /// The default task file.
 pub const TASK_FILE: &str = "ralph_task.md";

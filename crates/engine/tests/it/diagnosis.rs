@@ -11,7 +11,7 @@ use ralph_core::money::MicroUsd;
 use ralph_core::run::{RunState, RunStatus};
 use ralph_engine::Error;
 use ralph_engine::control::send;
-use ralph_engine::host_services::HostContext;
+use ralph_engine::host_environment::HostContext;
 use ralph_engine::run::{
     BudgetRaise, CONVERSATION_FILE, KeepSandbox, RecreateSandbox, RunSpec, StopSignals, begin, read_proposals, resume,
 };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ralph_core::env_vars::Env;
 use ralph_core::event::{BaselineVerdict, CheckStage, Event, EventLine};
 use ralph_core::run::{RunState, RunStatus};
-use ralph_engine::host_services::HostContext;
+use ralph_engine::host_environment::HostContext;
 use ralph_engine::run::{KeepSandbox, StopSignals, begin};
 use ralph_engine::store::{AnnouncePhase, EventObserver};
 use ralph_sandbox::{EgressServer as _, EgressSockets};

@@ -20,7 +20,7 @@ use ralph_core::price::Price;
 use ralph_core::receipt::{ReceiptBody, ReceiptCheck, ReceiptModel};
 use ralph_core::run::RunState;
 use ralph_core::task;
-use ralph_engine::host_services::HostContext;
+use ralph_engine::host_environment::HostContext;
 use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, RunSpec, StopSignals, begin, resume};
 use ralph_engine::store::{AnnouncePhase, EventObserver, RalphHome, RunFolder, read_events};
 use ralph_testkit::repo::{TestRepo, hermetic_command};

@@ -9,7 +9,7 @@ use ralph_core::env_vars::Env;
 use ralph_core::event::{Event, EventLine, EventLogLevel};
 use ralph_core::prompt::{MAX_PROMPT_BYTES, PromptPart};
 use ralph_core::run::{RunState, RunStatus};
-use ralph_engine::host_services::HostContext;
+use ralph_engine::host_environment::HostContext;
 use ralph_engine::run::{KeepSandbox, RunSpec, StopSignals, begin};
 use ralph_engine::store::{AnnouncePhase, EventObserver, RalphHome, SilentObserver};
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use ralph_core::money::MicroUsd;
 use ralph_core::price::Price;
 use ralph_core::run::RunState;
 use ralph_engine::Error;
-use ralph_engine::host_services::HostContext;
+use ralph_engine::host_environment::HostContext;
 use ralph_engine::model::RetryPace;
 use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, Runner, StopSignals, begin, resume};
 use ralph_engine::store::{RunFolder, SilentObserver};

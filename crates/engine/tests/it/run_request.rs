@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ralph_core::env_vars::Env;
 use ralph_core::exit_code::RalphExitCode;
-use ralph_engine::host_services::HostContext;
+use ralph_engine::host_environment::HostContext;
 use ralph_engine::run::{KeepSandbox, RunSpec, StopSignals, begin};
 use ralph_engine::setup::{RunOverrides, RunRequest, SetupError, TASK_FILE, TaskInput, find_run_to_change, ralph_home};
 use ralph_engine::store::SilentObserver;

@@ -10,7 +10,7 @@ use ralph_core::env_vars::Env;
 use ralph_core::event::Event;
 use ralph_core::policy::{Policy, PolicyMode};
 use ralph_engine::egress::EgressRequest;
-use ralph_engine::host_services::HostContext;
+use ralph_engine::host_environment::HostContext;
 use ralph_engine::sandbox_lifecycle::{self, SandboxRequest};
 use ralph_engine::store::RalphHome;
 use ralph_sandbox::local::LocalBackend;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ralph_core::env_vars::Env;
 use ralph_core::event::{Event, EventLine};
 use ralph_core::gutter::{FailureSignature, IterationSample, LadderRung};
-use ralph_engine::host_services::HostContext;
+use ralph_engine::host_environment::HostContext;
 use ralph_engine::run::{KeepSandbox, StopSignals, begin};
 use ralph_engine::store::{AnnouncePhase, EventObserver};
 use serde_json::{Value, json};

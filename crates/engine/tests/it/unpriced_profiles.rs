@@ -8,7 +8,7 @@ use ralph_core::event::{Event, PinnedProfile};
 use ralph_core::run::RunStatus;
 use ralph_engine::Error;
 use ralph_engine::control::send;
-use ralph_engine::host_services::HostContext;
+use ralph_engine::host_environment::HostContext;
 use ralph_engine::run::{BudgetRaise, KeepSandbox, RecreateSandbox, RunSpec, Runner, StopSignals, begin, resume};
 use ralph_engine::store::SilentObserver;
 use serde_json::{Value, json};

@@ -16,7 +16,7 @@ use ralph_core::money::MicroUsd;
 use ralph_core::policy::Policy;
 use ralph_core::price::Price;
 use ralph_engine::egress::{EgressLease, EgressManager, EgressRequest, SecretGrant};
-use ralph_engine::host_services::HostContext;
+use ralph_engine::host_environment::HostContext;
 use ralph_engine::sandbox_lifecycle::{self, SandboxRequest};
 use ralph_engine::secret::SecretStore;
 use ralph_engine::store::{RalphHome, RunFolder};

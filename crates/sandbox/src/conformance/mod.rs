@@ -9,7 +9,7 @@
 mod exec;
 mod files;
 mod fixture;
-mod layers;
+mod host_layers;
 mod lifecycle;
 mod processes;
 mod suite;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::fixture::{ConformanceFixture, ConformanceResult};
-use super::{exec, files, layers, lifecycle, processes};
+use super::{exec, files, host_layers, lifecycle, processes};
 use crate::Backend;
 
 /// A case that takes longer counts as hanging; it fails and does not stop the others.
@@ -102,7 +102,7 @@ pub async fn suite(backend: &dyn Backend) -> Vec<CaseResult> {
         "files: copy in and out" => files::copies,
         "files: copy out refuses" => files::copy_out_refusals,
         "files: the exchange directory" => files::exchange,
-        "layers: only these are visible, and they stay unchanged" => layers::layers,
+        "layers: only these are visible, and they stay unchanged" => host_layers::layers,
         "end: nothing of the suite is left" => ConformanceFixture::clean_up,
     }
 }

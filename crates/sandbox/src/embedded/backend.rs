@@ -11,7 +11,7 @@ use ralph_core::config::ToolchainSelection;
 
 use super::cage::RunningCage;
 use super::cage_build_failure::{NamespaceSettings, explain_failure};
-use super::cage_owners::{self, CagePidFile};
+use super::cage_owner_processes::{self, CagePidFile};
 use super::cgroup::{self, CageCgroups, CgroupLimits, CgroupParents};
 use super::disk_watch::{self, DiskWatch};
 use super::host_requirements;
@@ -205,7 +205,7 @@ impl Backend for EmbeddedBackend {
             let (shared, all) = (self.shared.clone(), *rule == PruneRule::All);
             blocking(move || {
                 shared.sandbox_dirs.remove_leftovers()?;
-                cgroup::remove_dead_cgroups(shared.cgroup_parents(), cage_owners::is_dead_cgroup);
+                cgroup::remove_dead_cgroups(shared.cgroup_parents(), cage_owner_processes::is_dead_cgroup);
                 if all { snapshots::remove_unused(&shared.layers, &shared.sandbox_dirs.metas()?) } else { Ok(()) }
             })
             .await?;
@@ -334,20 +334,20 @@ impl EmbeddedState {
             // Read again: a snapshot may have been taken since the handle was created.
             snapshots::recover(&shared.layers, &name, &place, &shared.ids)?;
             let meta = SandboxMeta::read(&name, &place)?;
-            let lock = cage_owners::lock(&name, &place, !meta.layers.is_empty())?;
+            let lock = cage_owner_processes::lock(&name, &place, !meta.layers.is_empty())?;
             let mark = CagePidFile::write(&place, launched.child.id(), lock).map_err(host_error("write to", &place))?;
             let places = shared.cgroup_parents();
             // Once per process: dead processes leave nothing more while this one runs.
             shared
                 .dead_cgroups_removed
-                .get_or_init(|| cgroup::remove_dead_cgroups(places, cage_owners::is_dead_cgroup));
+                .get_or_init(|| cgroup::remove_dead_cgroups(places, cage_owner_processes::is_dead_cgroup));
             let held = CgroupLimits {
                 memory: layout::memory_limit(&meta.resources),
                 pids: layout::pids_limit(&meta.resources) + layout::RESERVED_PIDS,
                 cpus: meta.resources.cpus,
             };
             let none = shared.disabled_mechanisms.contains(&IsolationMechanism::Limits);
-            let groups = if none { Ok(None) } else { places.make(&cage_owners::cgroup_name(), &held) };
+            let groups = if none { Ok(None) } else { places.make(&cage_owner_processes::cgroup_name(), &held) };
             let groups = groups.map_err(failed("make a control group"))?;
             let system = match shared.system.get() {
                 Some(system) => system,
@@ -434,7 +434,7 @@ impl EmbeddedState {
     pub(super) async fn end_cages(&self, meta: &SandboxMeta, folder: &Path) -> Result<(), Error> {
         self.end_own_cage(meta).await;
         let (id, folder) = (meta.id.clone(), folder.to_owned());
-        blocking(move || cage_owners::end_all_cages(&id, &folder)).await
+        blocking(move || cage_owner_processes::end_all_cages(&id, &folder)).await
     }
 
     /// Forgets a sandbox that was destroyed.

@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
 
-use super::cage_owners::CagePidFile;
+use super::cage_owner_processes::CagePidFile;
 use super::cgroup::{CageCgroups, CgroupEvents};
 use super::disk_watch::DiskWatch;
 use super::egress_sockets::sort_sockets;

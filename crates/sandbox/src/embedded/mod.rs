@@ -8,7 +8,7 @@
 mod backend;
 mod cage;
 mod cage_build_failure;
-mod cage_owners;
+mod cage_owner_processes;
 mod cgroup;
 mod command;
 mod disk_usage;

@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use super::cage_owners;
+use super::cage_owner_processes;
 use super::layout::{self, SNAPSHOT_VOLUMES};
 use super::plan::IdMapping;
 use crate::files::{self, RootDir};
@@ -26,7 +26,7 @@ const MAX_LAYERS: usize = 32;
 
 /// Moves a sandbox's volumes into a new layer; nothing may run in it.
 pub(super) fn take(layers: &Path, id: &str, folder: &Path, ids: &IdMapping) -> Result<String, Error> {
-    let _lock = cage_owners::lock(id, folder, true)?;
+    let _lock = cage_owner_processes::lock(id, folder, true)?;
     finish(layers, id, folder, ids)?;
     if SandboxMeta::read(id, folder)?.layers.len() >= MAX_LAYERS {
         return Err(Error::Refused { path: folder.to_owned(), why: "it is based on too many snapshots already" });
@@ -43,7 +43,7 @@ pub(super) fn recover(layers: &Path, id: &str, folder: &Path, ids: &IdMapping) -
     if !folder.join(PENDING_FILE).exists() {
         return Ok(());
     }
-    let _lock = cage_owners::lock(id, folder, true)?;
+    let _lock = cage_owner_processes::lock(id, folder, true)?;
     finish(layers, id, folder, ids)
 }
 

@@ -89,7 +89,7 @@ pub fn event_text(event: &Event, state: Option<&RunState>) -> Option<EventText> 
             let odd: Vec<String> = checks
                 .iter()
                 .filter(|check| check.verdict != BaselineVerdict::Red)
-                .map(|check| format!("{} {}", CheckTarget::join(&check.proves, " "), verdict_text(check.verdict)))
+                .map(|check| format!("{} {}", CheckTarget::join(&check.proves, " "), baseline_words(check.verdict)))
                 .collect();
             let odd = if odd.is_empty() { String::new() } else { format!("; {}", odd.join(", ")) };
             EventText::plain(format!(
@@ -282,7 +282,8 @@ fn pluralize(count: u32, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-fn verdict_text(verdict: BaselineVerdict) -> &'static str {
+/// Returns the result of a proof on the base commit in words.
+pub fn baseline_words(verdict: BaselineVerdict) -> &'static str {
     match verdict {
         BaselineVerdict::Red => "red",
         BaselineVerdict::Vacuous => "passes already",
@@ -290,5 +291,6 @@ fn verdict_text(verdict: BaselineVerdict) -> &'static str {
         BaselineVerdict::Slow => "is too slow",
         BaselineVerdict::MissingTool => "lacks a tool",
         BaselineVerdict::DeniedHost => "needs a denied host",
+        BaselineVerdict::CannotStart => "cannot start",
     }
 }

@@ -11,7 +11,7 @@ mod run_view;
 mod spend_history;
 
 pub use activity::RunActivity;
-pub use event_text::{EventSpan, EventText, EventTone, event_text, one_line};
+pub use event_text::{EventSpan, EventText, EventTone, baseline_words, event_text, one_line};
 pub use iterations::{IterationRow, IterationTable};
 pub use pending_controls::{ControlNotice, PendingControl, PendingControls, progress_text};
 pub use run_json::{

@@ -73,7 +73,8 @@ impl FileObserver {
     pub(super) fn handle_call(&mut self) {
         // The process may have been killed in the meantime.
         let Ok(call) = syscalls::receive_stopped_call(&self.listener) else { return };
-        if self.record(&call).is_none() {
+        // Before the first program has started, its memory cannot be read; what it executes is known.
+        if self.record(&call).is_none() && call.number != libc::SYS_execve {
             self.found.not_listed += 1;
         }
         // As above.
