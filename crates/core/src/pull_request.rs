@@ -283,15 +283,31 @@ pub fn findings_list(findings: &[ReviewFinding]) -> String {
 
 /// Formats text as an inline code span that no backtick or pipe inside can end.
 pub fn code_span(text: &str) -> String {
-    let text = table_cell(text);
+    let text = single_line(text);
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
     let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
     format!("{fence}{pad}{text}{pad}{fence}")
 }
 
-fn table_cell(text: &str) -> String {
+/// Formats the words of a model: shown as they are, obeyed by nothing, and named as what they are.
+pub fn quoted_summary(words: &str) -> String {
+    let words = crate::text::strip_control(words);
+    if words.trim().is_empty() {
+        return String::new();
+    }
+    let longest = words.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("The model's own words, which nobody checked:\n\n{fence}text\n{}\n{fence}", words.trim_end())
+}
+
+fn single_line(text: &str) -> String {
     crate::text::strip_control(text).replace('|', "\\|").replace(['\n', '\r', '\t'], " ")
+}
+
+/// Formats text on one line in which no tag or comment begins: `<!--` would hide what follows.
+fn table_cell(text: &str) -> String {
+    single_line(text).replace('&', "&amp;").replace('<', "&lt;")
 }
 
 #[cfg(test)]
@@ -307,6 +323,23 @@ mod tests {
         verification: "table",
         cost: MicroUsd(1_500_000),
     };
+
+    #[test]
+    fn words_of_a_model_are_quoted() {
+        let text = quoted_summary("<!-- hidden\n```\n@all closes #1\u{1b}[2J");
+        assert_eq!(
+            text,
+            "The model's own words, which nobody checked:\n\n````text\n<!-- hidden\n```\n@all closes #1\n````"
+        );
+        assert_eq!(quoted_summary(" "), "");
+        let finding = ReviewFinding {
+            rule: "judge".to_owned(),
+            path: "<!--".to_owned(),
+            detail: "<!--: changed".to_owned(),
+            stop: false,
+        };
+        assert_eq!(findings_list(&[finding]), "- **judge** &lt;!--: changed\n");
+    }
 
     #[test]
     fn templates_are_filled() {

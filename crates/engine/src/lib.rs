@@ -13,6 +13,7 @@ pub mod git;
 pub mod host_environment;
 pub mod model;
 mod proof_file_restore;
+mod read_text_file;
 pub mod receipt;
 pub mod run;
 pub mod sandbox_lifecycle;
@@ -24,3 +25,4 @@ pub mod verify;
 
 pub use baseline::{BaselineReport, BaselineRow, check as check_baseline};
 pub use error::Error;
+pub use read_text_file::{read_optional_text_file, read_text_file};

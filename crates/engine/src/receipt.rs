@@ -11,6 +11,7 @@ use ralph_core::identifiers::RunId;
 use ralph_core::receipt::{FORMAT, Receipt, ReceiptBody, signed_bytes};
 
 use crate::error::{Error, file_error};
+use crate::store::make_private_dirs;
 
 /// The key of this installation.
 pub struct SigningKey(Ed25519KeyPair);
@@ -30,7 +31,7 @@ impl SigningKey {
         let mut seed = [0_u8; 32];
         getrandom::fill(&mut seed).map_err(|_| Error::Random)?;
         let dir = path.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(dir).map_err(file_error("make the folder", dir))?;
+        make_private_dirs(dir)?;
         let mut unique = [0_u8; 8];
         getrandom::fill(&mut unique).map_err(|_| Error::Random)?;
         let temporary = path.with_extension(hex(&unique));

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use ralph_sandbox::{Backend, Error as SandboxError, Sandbox, SandboxNetwork, SandboxSpec};
 
 use crate::egress::{self, EgressAvailability, EgressLease, EgressRequest, ModelAccess, SandboxGrant};
-use crate::error::{Error, file_error};
+use crate::error::Error;
 use crate::host_environment::HostContext;
+use crate::store::make_private_dirs;
 
 /// Describes a sandbox to create.
 #[derive(Debug)]
@@ -101,7 +102,7 @@ fn lease_egress(
     let grant = egress::build_grant(host, sandbox, &request)?;
     let lease = match request.audit_folder {
         Some(folder) => {
-            std::fs::create_dir_all(folder.path()).map_err(file_error("make the audit folder", folder.path()))?;
+            make_private_dirs(folder.path())?;
             host.egress().lease_with_audit_folder(sandbox, grant.terms.clone(), folder)
         }
         None => host.egress().lease(sandbox, grant.terms.clone()),

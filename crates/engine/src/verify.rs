@@ -20,6 +20,7 @@ use crate::git::in_sandbox::StateFiles;
 use crate::git::{self, BareRepo, Sha, UserRepo};
 use crate::host_environment::HostContext;
 use crate::proof_file_restore::{HeldFileRules, HeldFiles};
+use crate::read_text_file;
 use crate::receipt::{self, SigningKey};
 use crate::sandbox_lifecycle::{self, SandboxRequest};
 use crate::store::RunFolder;
@@ -92,7 +93,7 @@ async fn newest_run(host: &HostContext, repo: &Path) -> Result<RunFolder, Error>
 pub async fn find_receipt(host: &HostContext, wanted: &str, repo: &Path) -> Result<Receipt, Error> {
     if is_file_path(wanted) {
         let path = Path::new(wanted);
-        let text = std::fs::read_to_string(path).map_err(file_error("read", path))?;
+        let text = read_text_file(path).map_err(file_error("read", path))?;
         return receipt::read(&text);
     }
     let found = match host.home.find(wanted) {

@@ -8,7 +8,7 @@ use crate::run_setup::CliSetup;
 use crate::terminal_output::Ui;
 
 pub(crate) async fn edit_task(setup: &CliSetup, args: EditTaskArgs, ui: &mut Ui) -> CliResult {
-    let text = std::fs::read_to_string(&args.file).map_err(|error| {
+    let text = ralph_engine::read_text_file(&args.file).map_err(|error| {
         CliError::usage(format!("could not read the task file `{}`", args.file.display()))
             .with_cause(&error)
             .hint("name a Markdown file in UTF-8: ralph edit-task RUN FILE")

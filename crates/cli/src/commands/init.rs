@@ -95,7 +95,7 @@ pub(super) fn detect_project(top: &Path) -> Result<TestDetection, CliError> {
                 let small = entry.metadata().is_ok_and(|meta| meta.len() <= MANIFEST_BYTES);
                 if is_relevant_file(&name)
                     && small
-                    && let Ok(text) = std::fs::read_to_string(entry.path())
+                    && let Ok(text) = ralph_engine::read_text_file(&entry.path())
                 {
                     project.texts.insert(path.clone(), text);
                 }

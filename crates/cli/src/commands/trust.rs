@@ -17,7 +17,7 @@ pub(crate) async fn trust(setup: &CliSetup, args: &TrustArgs, ui: &mut Ui) -> Cl
     let mut asked: Vec<&str> = Vec::new();
     for name in PROJECT_MODEL_FILES {
         let path = repo.top().join(name);
-        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let Ok(text) = ralph_engine::read_text_file(&path) else { continue };
         let profiles = profile::parse(&text, name)
             .map_err(|error| crate::run_setup::error_with_hint(RalphExitCode::Usage, &error, error.hint()))?;
         let telling: Vec<_> = profiles.iter().filter(|(_, profile)| !profile.sensitive_fields().is_empty()).collect();

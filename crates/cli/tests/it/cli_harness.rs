@@ -68,6 +68,14 @@ impl RalphHarness {
         self.start(args).wait()
     }
 
+    /// Runs a command to its end in another folder.
+    #[track_caller]
+    pub(crate) fn ralph_in(&self, folder: &std::path::Path, args: &[&str]) -> ProcessOutput {
+        let mut command = self.command(args);
+        command.current_dir(folder);
+        self.spawn(command).wait()
+    }
+
     /// Runs a command to its end with more variables in its environment.
     #[track_caller]
     pub(crate) fn ralph_with(&self, env: &[(&str, &str)], args: &[&str]) -> ProcessOutput {

@@ -214,3 +214,91 @@ fn a_proof_that_the_run_wrote_is_named_as_its_own() {
     assert!(shown.contains("written by the run itself: checks/one.sh"), "{shown}");
     ralph.ralph(&["verify", "@"]).expect_exit(0);
 }
+
+/// A task may give tests to the run: then its version counts, and everything that shows the result says so.
+#[test]
+fn a_task_can_give_tests_to_the_run() {
+    let changed = "grep -qx uno one.txt\n";
+    for (front, code) in [("", 3), ("may_change: [\"tests/one.sh\"]\n", 0)] {
+        let front = format!("{front}max_iterations: 1\n");
+        let text = TASK.replace("max_iterations: 1\n", &front).replace("protected_paths: [\"tests/\"]\n", "");
+        let text =
+            text.replace("`sh tests/one.sh`", "`make one`").replace("\"sh tests/all.sh\"", "\"test -s one.txt\"");
+        let home = TestHome::with_task(&text);
+        // The makefile names no script, so that only its name makes the test one.
+        home.repo.write("Makefile", "RUN = sh\none:\n\t$(RUN) tests/one.sh\n");
+        home.repo.commit("a makefile");
+        let actions = [
+            write("tests/one.sh", changed),
+            write("one.txt", "uno\n"),
+            write("two.txt", "2\n"),
+            commit("another way to count"),
+        ];
+        let ralph = RalphHarness::with_home(home, &[answer(&actions, &BOTH_BOXES)]);
+        ralph.ralph(&["run"]).expect_exit(code);
+        // Whatever the checks ran with, the work is the run's own.
+        let kept = fs::read_to_string(ralph.workspace().join("tests/one.sh")).unwrap_or_else(|_| changed.to_owned());
+        assert_eq!(kept, changed);
+        if code == 0 {
+            let shown = ralph.ralph(&["show", "@"]).expect_exit(0).stdout;
+            assert!(shown.contains("given to the run by `may_change`:\n    tests/one.sh"), "{shown}");
+            ralph.ralph(&["verify", "@"]).expect_exit(0);
+        } else {
+            let errors = fs::read_to_string(ralph.workspace().join(".ralph/errors.log")).expect("a log");
+            assert!(errors.contains("may_change: [\"tests/one.sh\"]"), "{errors}");
+        }
+    }
+}
+
+/// `@` is the newest run of this repository, and a file named like a branch is no receipt.
+#[test]
+fn verify_takes_the_receipt_that_is_meant() {
+    let ralph = RalphHarness::new(&[answer(&honest_actions(), &BOTH_BOXES)]);
+    ralph.ralph(&["run"]).expect_exit(0);
+    let branch = ralph.show()["branch"].as_str().expect("a branch").to_owned();
+    ralph.repo.write(&branch, "{\"a\": \"file of the branch's name\"}\n");
+    for what in ["@", &branch] {
+        let output = ralph.ralph(&["verify", what]).expect_exit(0);
+        assert!(output.stderr.contains("proved again"), "{what}: {}", output.stderr);
+    }
+    // In another repository of the same home there is no run to verify.
+    let other = ralph.root().join("other");
+    fs::create_dir(&other).expect("a folder");
+    ralph.repo.git(["init", "--quiet", &other.display().to_string()]);
+    let output = ralph.ralph_in(&other, &["verify", "@"]).expect_exit(2);
+    assert!(output.stderr.contains("no run of the repository"), "{}", output.stderr);
+}
+
+/// A proof that cannot start is no red proof: nothing that the run does would let it pass.
+#[test]
+fn a_proof_that_cannot_start_stops_the_run() {
+    for (command, lacks) in [
+        ("python3 -m no_such_runner", "the Python module `no_such_runner`"),
+        (".venv/bin/pytest", "the folder `.venv`"),
+        ("node -e \"require('no-such-package')\"", "the npm package `no-such-package`"),
+    ] {
+        let home = TestHome::with_task(&task("").replace("`sh tests/one.sh`", &format!("`{command}`")));
+        let ralph = RalphHarness::with_home(home, &[answer(&honest_actions(), &BOTH_BOXES)]);
+        let output = ralph.ralph(&["lint", "--baseline"]).expect_exit(2);
+        let rows = &output.stdout;
+        assert!(rows.contains("cannot start") && rows.contains("fails") && rows.contains("M1.2"), "{rows}");
+        let said = format!("cannot start, it lacks {lacks}");
+        assert!(output.stderr.contains(&said), "{}", output.stderr);
+        let output = ralph.ralph(&["run"]).expect_exit(1);
+        assert!(output.stderr.contains(&said), "{}", output.stderr);
+        assert!(ralph.events_of("model-called").is_empty(), "nothing was spent");
+    }
+}
+
+/// A task or an `.env` that is no file is refused with a sentence.
+#[test]
+fn devices_and_pipes_are_not_read() {
+    let ralph = RalphHarness::new(&[answer(&honest_actions(), &BOTH_BOXES)]);
+    std::os::unix::fs::symlink("/dev/zero", ralph.repo.path().join(".env")).expect("a link");
+    let output = ralph.ralph(&["doctor", "--json"]);
+    assert!(output.stderr.contains("`.env` was not read: it is not a regular file"), "{}", output.stderr);
+    fs::remove_file(ralph.repo.path().join("ralph_task.md")).expect("a task");
+    std::os::unix::fs::symlink("/dev/zero", ralph.repo.path().join("ralph_task.md")).expect("a link");
+    let output = ralph.ralph(&["lint"]).expect_exit(2);
+    assert!(output.stderr.contains("could not read the task file"), "{}", output.stderr);
+}

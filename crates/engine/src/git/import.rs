@@ -270,6 +270,15 @@ impl<'a> ObjectQuarantine<'a> {
         }
         let mut commits = raw_diff::parse_log(&done.stdout).ok_or(Error::UnexpectedOutput { doing: DOING })?;
         commits.reverse();
+        // Headers that no format prints, such as `gpgsig` or invented ones, are pushed too.
+        let names = raw_diff::terminated_list(commits.iter().map(|commit| commit.sha.as_str()), '\n');
+        let whole = self.contents(names, COMMITS_CAP, GitOverflow::Fail, rules.limits).await?.unwrap_or_default();
+        for commit in &mut commits {
+            if let Some(whole) = whole.get(&commit.sha) {
+                commit.metadata.push(b'\n');
+                commit.metadata.extend_from_slice(whole);
+            }
+        }
         Ok(commits)
     }
 
@@ -396,5 +405,7 @@ fn missing_object(line: &str) -> ImportRefusal {
     ImportRefusal::Broken { said: ralph_core::text::strip_control(ralph_core::text::first_line(line, 120)) }
 }
 
+/// How large all imported commits may be together, without their files.
+const COMMITS_CAP: usize = 64 << 20;
 const SMALL_IMPORT_BYTES: usize = 32 << 20;
 const STALE_LOCK_AGE: Duration = Duration::from_mins(1);

@@ -27,6 +27,10 @@ pub struct ImportFinding {
 pub enum FindingKind {
     /// A symbolic link that may lead out of the tree.
     LinkOut { target: String },
+    /// A symbolic link to something that some file system takes for `.git`: blocks the import.
+    LinkIntoGit { target: String },
+    /// Control characters in a commit message, which a terminal obeys.
+    ControlCharacters,
     /// A path that the task or config protects.
     Protected,
     /// A submodule or the file that describes them.
@@ -46,7 +50,7 @@ pub enum FindingKind {
 impl FindingKind {
     /// Reports whether the finding forbids keeping anything of the import.
     pub fn is_blocking(&self) -> bool {
-        matches!(self, Self::Secret { .. } | Self::DotGit)
+        matches!(self, Self::Secret { .. } | Self::DotGit | Self::LinkIntoGit { .. })
     }
 }
 
@@ -87,6 +91,9 @@ pub(crate) fn inspect_commits(
         if let Some(what) = secrets(&commit.metadata) {
             add("", FindingKind::Secret { what });
         }
+        if has_control_characters(&commit.metadata) {
+            add("", FindingKind::ControlCharacters);
+        }
         for change in &commit.changes {
             check_path(change, protected, secrets, &mut add);
             check_content(change, blobs, large, &mut add);
@@ -107,6 +114,12 @@ pub(crate) fn inspect_commits(
     findings.sort_by_key(|finding| !finding.kind.is_blocking());
     findings.truncate(max);
     findings
+}
+
+/// Returns whether a text has characters that a terminal obeys instead of showing them.
+fn has_control_characters(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text).replace('\r', "");
+    ralph_core::text::strip_control(&text) != text
 }
 
 fn check_path(
@@ -147,8 +160,10 @@ fn check_content(change: &PathChange, blobs: &ImportedBlobs, large: u64, add: &m
     if *mode == SYMLINK_MODE {
         let target = content.map_or_else(|| "?".to_owned(), |bytes| String::from_utf8_lossy(bytes).into_owned());
         if content.is_none() || leaves_tree(&change.path, &target) {
+            let into_git = target.split(['/', '\\']).any(|part| is_dotgit(part.as_bytes()));
             let target = ralph_core::text::strip_control(ralph_core::text::head(&target, LINK_CAP));
-            add(&change.path, FindingKind::LinkOut { target });
+            let kind = if into_git { FindingKind::LinkIntoGit { target } } else { FindingKind::LinkOut { target } };
+            add(&change.path, kind);
         }
     }
     if change.path.rsplit('/').next() == Some("package.json") {

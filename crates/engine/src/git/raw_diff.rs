@@ -93,7 +93,7 @@ fn parse_stat(token: &[u8]) -> Option<FileDiffStat> {
 pub(crate) struct CommitChanges {
     pub(crate) sha: Sha,
     pub(crate) parents: Vec<Sha>,
-    /// Author, committer and message.
+    /// Author, committer, message, and the commit as it is stored.
     pub(crate) metadata: Vec<u8>,
     pub(crate) changes: Vec<PathChange>,
 }

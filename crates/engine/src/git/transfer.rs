@@ -196,6 +196,11 @@ fn describe_finding(finding: &ImportFinding, redactor: &Redactor) -> ReviewFindi
             let target = redacted(target, redactor);
             ("link-out", format!("a link that may leave the tree: {}", head(&target, TARGET_SHOWN)))
         }
+        FindingKind::LinkIntoGit { target } => {
+            let target = redacted(target, redactor);
+            ("link-into-git", format!("a link into `.git`: {}", head(&target, TARGET_SHOWN)))
+        }
+        FindingKind::ControlCharacters => ("control-characters", "characters that a terminal obeys".to_owned()),
         FindingKind::Protected => ("protected", "a protected path was changed on the way".to_owned()),
         FindingKind::Submodule => ("submodule", "submodules are changed".to_owned()),
         FindingKind::DotGit => ("dot-git", "a name some file systems take for `.git`".to_owned()),

@@ -4,6 +4,7 @@ use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::{Event, EventLogLevel, RunVerdict};
 use ralph_core::proof_files;
 use ralph_core::pull_request::{self, PublishReason, PullRequest, PullRequestValues};
+use ralph_core::text;
 
 use super::prove::{proof_checks, sign_receipt};
 use super::run_context::RunContext;
@@ -143,18 +144,19 @@ impl PublishStep<'_> {
                 pull_request::changed_proof_files(&proved)
             )
         };
-        let summary = state.last.as_ref().map_or("", |last| last.summary.as_str());
+        let said = state.last.as_ref().map_or("", |last| last.summary.as_str());
+        let (said, summary) = (text::strip_control(text::first_line(said, 200)), pull_request::quoted_summary(said));
         let words = PullRequestValues {
             task_id: &started.task_id,
             title: &started.title,
             branch: &started.branch,
-            summary,
+            summary: &summary,
             verification: &verification,
             cost: state.spent.cost,
         };
         let title = pull_request::fill_template(
             started.pr.title_template.as_deref().unwrap_or(pull_request::DEFAULT_TITLE),
-            &words,
+            &PullRequestValues { summary: &said, ..words.clone() },
         );
         let body = pull_request::fill_template(
             started.pr.body_template.as_deref().unwrap_or(pull_request::DEFAULT_BODY),

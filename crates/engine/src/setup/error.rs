@@ -44,6 +44,8 @@ pub enum SetupError {
     NoTaskFile { path: PathBuf },
     #[error("could not read the task file `{}`", path.display())]
     UnreadableTask { path: PathBuf, source: io::Error },
+    #[error("could not read the settings in `{}`", path.display())]
+    UnreadableConfig { path: PathBuf, source: io::Error },
     #[error("the task file `{}` is outside the repository `{}`", task.display(), top.display())]
     TaskOutsideRepo { task: PathBuf, top: PathBuf },
     #[error("`{}` cannot be run as it is: {}", path.display(), error_count(problems.len()))]
@@ -86,6 +88,9 @@ impl SetupError {
             Self::NoTask => "`ralph init` writes one; or name another: ralph run PATH".to_owned(),
             Self::NoTaskFile { .. } => "ralph init".to_owned(),
             Self::UnreadableTask { .. } => "name a Markdown file in UTF-8: ralph run PATH".to_owned(),
+            Self::UnreadableConfig { path, .. } => {
+                format!("make it a readable text file, or move it away: mv {0} {0}.old", shell_quote(path))
+            }
             Self::TaskOutsideRepo { task, top } => format!("cp {} {}", shell_quote(task), shell_quote(top)),
             Self::TaskHasErrors { fixable: false, .. } => {
                 "fix the file as described above; `ralph help task-file` shows the format".to_owned()
@@ -125,6 +130,7 @@ impl SetupError {
             | Self::NoTask
             | Self::NoTaskFile { .. }
             | Self::UnreadableTask { .. }
+            | Self::UnreadableConfig { .. }
             | Self::TaskOutsideRepo { .. }
             | Self::TaskHasErrors { .. }
             | Self::ImportedPrices { .. }

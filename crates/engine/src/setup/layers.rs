@@ -6,6 +6,7 @@ use ralph_core::config::{self, BackendKind, Config, ConfigLayer, ConfigOrigin, T
 
 use super::{RunOverrides, SetupError};
 use crate::host_environment::{DEFAULT_BACKEND, HostContext};
+use crate::read_optional_text_file;
 use crate::store::RalphHome;
 
 /// Returns the user's own config file, whether or not it exists.
@@ -31,19 +32,24 @@ pub fn resolve_config(
 /// Reads the layers below overrides and task.
 fn read_layers(host: &HostContext, top: Option<&Path>) -> Result<Vec<ConfigLayer>, SetupError> {
     let mut layers = config::env_layers(&host.env)?;
-    let project = |name: &str| top.and_then(|top| std::fs::read_to_string(top.join(name)).ok());
-    if let Some(text) = project("ralph.toml") {
+    let project = |name: &str| top.map_or(Ok(None), |top| read_config(&top.join(name)));
+    if let Some(text) = project("ralph.toml")? {
         layers.push(config::parse_toml(&text, ConfigOrigin::Project("ralph.toml".to_owned()))?);
     }
     let name = ".agent-loop/config.json";
-    if let Some(text) = project(name) {
+    if let Some(text) = project(name)? {
         layers.push(config::parse_agent_loop(&text, name)?);
     }
     let user = config_file(&host.home);
-    if let Ok(text) = std::fs::read_to_string(&user) {
+    if let Some(text) = read_config(&user)? {
         layers.push(config::parse_toml(&text, ConfigOrigin::User(user.display().to_string()))?);
     }
     Ok(layers)
+}
+
+/// Reads a file of settings, if there is one.
+pub(super) fn read_config(path: &Path) -> Result<Option<String>, SetupError> {
+    read_optional_text_file(path).map_err(|source| SetupError::UnreadableConfig { path: path.to_owned(), source })
 }
 
 /// Returns the default backend of this machine.

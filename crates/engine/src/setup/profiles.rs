@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use ralph_core::config::ConfigOrigin;
 use ralph_core::profile::{ProfileCatalog, ProfileFile, SHIPPED};
 
+use super::layers::read_config;
 use super::{SetupError, trusted_files};
 use crate::store::RalphHome;
 
@@ -20,12 +21,12 @@ pub fn user_models_file(home: &RalphHome) -> PathBuf {
 pub fn load_profiles(home: &RalphHome, top: &Path) -> Result<ProfileCatalog, SetupError> {
     let mut sources = vec![ProfileFile { origin: ConfigOrigin::BuiltIn, text: SHIPPED.to_owned() }];
     for name in PROJECT_MODEL_FILES {
-        if let Ok(text) = std::fs::read_to_string(top.join(name)) {
+        if let Some(text) = read_config(&top.join(name))? {
             sources.push(ProfileFile { origin: ConfigOrigin::Project(name.to_owned()), text });
         }
     }
     let user = user_models_file(home);
-    if let Ok(text) = std::fs::read_to_string(&user) {
+    if let Some(text) = read_config(&user)? {
         sources.push(ProfileFile { origin: ConfigOrigin::User(user.display().to_string()), text });
     }
     Ok(ProfileCatalog::load(&sources, &trusted_files(home))?)

@@ -8,6 +8,7 @@ use ralph_core::task;
 use super::SetupError;
 use crate::git::{self, UserRepo};
 use crate::host_environment::HostContext;
+use crate::read_text_file;
 
 /// The default task file.
 pub const TASK_FILE: &str = "ralph_task.md";
@@ -87,7 +88,7 @@ async fn find_repo(host: &HostContext, dir: &Path, named: Option<&Path>) -> Resu
 /// Reads a task file; only the default file may be missing.
 fn read_source(dir: &Path, path: &Path, named: Option<&Path>) -> Result<Option<String>, SetupError> {
     let shown = || path.strip_prefix(dir).unwrap_or(path).to_owned();
-    match std::fs::read_to_string(path) {
+    match read_text_file(path) {
         Ok(source) => Ok(Some(source)),
         Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(SetupError::NoTaskFile { path: shown() }),

@@ -12,4 +12,5 @@ mod summary_file;
 pub use event_log::{AnnouncePhase, EventLog, EventLogReader, EventObserver, SilentObserver, read_events};
 pub use home::{ListedRun, RalphHome, RunList, StoredRun};
 pub(crate) use liveness::short_socket_path;
+pub(crate) use run_folder::make_private_dirs;
 pub use run_folder::{RunFolder, RunLock, write_atomic, write_unflushed};

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -193,6 +194,12 @@ pub fn write_unflushed(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     fs::rename(&temporary, path).map_err(file_error("replace", path))
 }
 
+/// Makes a folder and its missing parents, readable by the user alone from the first moment: what is written there can
+/// hold the model's answers unmasked.
+pub(crate) fn make_private_dirs(dir: &Path) -> Result<(), Error> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(file_error("make the folder", dir))
+}
+
 fn write_temporary(path: &Path, bytes: &[u8], flush: fn(&File) -> std::io::Result<()>) -> Result<PathBuf, Error> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -200,7 +207,7 @@ fn write_temporary(path: &Path, bytes: &[u8], flush: fn(&File) -> std::io::Resul
     let temporary = dir.join(name);
     let created = match File::create(&temporary) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            fs::create_dir_all(dir).map_err(file_error("make the folder", dir))?;
+            make_private_dirs(dir)?;
             File::create(&temporary)
         }
         created => created,
