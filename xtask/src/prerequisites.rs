@@ -88,20 +88,47 @@ pub(crate) fn run(workspace: &ProjectWorkspace) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Test runners whose projects the tests try to cheat in, and the Debian packages that have them.
+const TEST_RUNNERS: [(&str, &str); 5] =
+    [("bash", "bash"), ("pytest", "python3-pytest"), ("go", "golang-go"), ("rspec", "ruby-rspec"), ("ctest", "cmake")];
+
+/// Installs missing test runners in CI. On a developer's machine the tests themselves report what they skip.
+fn install_test_runners(workspace: &ProjectWorkspace) -> anyhow::Result<Vec<String>> {
+    let missing = || TEST_RUNNERS.iter().filter(|(program, _)| subprocess::which(program).is_none());
+    if missing().next().is_some() && workspace.environment == BuildEnvironment::Ci {
+        let root = &workspace.root;
+        subprocess::run(subprocess::command("apt-get", root).args(["update", "--quiet"]))?;
+        let mut install = subprocess::command("apt-get", root);
+        install.env("DEBIAN_FRONTEND", "noninteractive");
+        install.args(["install", "--yes", "--quiet", "--no-install-recommends"]);
+        subprocess::run(install.args(missing().map(|(_, package)| package)))?;
+    }
+    let left: Vec<&str> = missing().map(|(_, package)| *package).collect();
+    if left.is_empty() {
+        return Ok(vec!["test runners of other languages are installed".to_owned()]);
+    }
+    bail!("not installed: {0}; try: apt-get install {0}", left.join(" "))
+}
+
 /// A background download of what the tests need from registries, while other steps use the processors.
-pub(crate) struct ProgramFetch(JoinHandle<(anyhow::Result<Vec<String>>, anyhow::Result<String>)>);
+pub(crate) struct ProgramFetch(JoinHandle<FetchedPrograms>);
+
+type FetchedPrograms = (anyhow::Result<Vec<String>>, anyhow::Result<Vec<String>>, anyhow::Result<String>);
 
 impl ProgramFetch {
     pub(crate) fn start(workspace: &ProjectWorkspace) -> Self {
         let workspace = workspace.clone();
         Self(std::thread::spawn(move || {
-            (third_party::install_agents(&workspace), third_party::install_litellm(&workspace))
+            let runners = install_test_runners(&workspace);
+            let programs = (third_party::install_agents(&workspace), third_party::install_litellm(&workspace));
+            (runners, programs.0, programs.1)
         }))
     }
 
     /// Waits for the download and reports what is available now.
     pub(crate) fn finish(self, workspace: &ProjectWorkspace) -> anyhow::Result<()> {
-        let Ok((agents, proxy)) = self.0.join() else { bail!("the thread that fetches programs panicked") };
+        let Ok((runners, agents, proxy)) = self.0.join() else { bail!("the thread that fetches programs panicked") };
+        report_fetched(workspace, "proofs in other languages", runners)?;
         report_fetched(workspace, "agents", agents)?;
         report_fetched(workspace, "a LiteLLM proxy", proxy.map(|line| vec![line]))
     }

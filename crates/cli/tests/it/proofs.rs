@@ -218,34 +218,33 @@ fn a_proof_that_the_run_wrote_is_named_as_its_own() {
 /// A task may give tests to the run: then its version counts, and everything that shows the result says so.
 #[test]
 fn a_task_can_give_tests_to_the_run() {
-    let changed = "grep -qx uno one.txt\n";
-    for (front, code) in [("", 3), ("may_change: [\"tests/one.sh\"]\n", 0)] {
-        let front = format!("{front}max_iterations: 1\n");
-        let text = TASK.replace("max_iterations: 1\n", &front).replace("protected_paths: [\"tests/\"]\n", "");
-        let text =
-            text.replace("`sh tests/one.sh`", "`make one`").replace("\"sh tests/all.sh\"", "\"test -s one.txt\"");
-        let home = TestHome::with_task(&text);
-        // The makefile names no script, so that only its name makes the test one.
-        home.repo.write("Makefile", "RUN = sh\none:\n\t$(RUN) tests/one.sh\n");
-        home.repo.commit("a makefile");
-        let actions = [
-            write("tests/one.sh", changed),
-            write("one.txt", "uno\n"),
-            write("two.txt", "2\n"),
-            commit("another way to count"),
-        ];
+    let expects = |number: u8| {
+        format!(
+            "import unittest\nfrom app import answer\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        \
+             self.assertEqual(answer(), {number})\n"
+        )
+    };
+    for (front, code) in [("", 3), ("may_change: [\"tests/test_app.py\"]\n", 0)] {
+        let text = TASK.replace("protected_paths: [\"tests/\"]\n", front);
+        let text = text.replace("`sh tests/one.sh`", "`python3 -m unittest discover -s tests -t .`");
+        let home = TestHome::with_task(&text.replace("\"sh tests/all.sh\"", "\"sh tests/two.sh\""));
+        home.repo.write("app.py", "def answer():\n    return 41\n");
+        home.repo.write("tests/__init__.py", "");
+        home.repo.write("tests/test_app.py", expects(42));
+        home.repo.commit("a test that fails");
+        let actions = [write("tests/test_app.py", &expects(41)), write("two.txt", "2\n"), commit("another answer")];
         let ralph = RalphHarness::with_home(home, &[answer(&actions, &BOTH_BOXES)]);
         ralph.ralph(&["run"]).expect_exit(code);
-        // Whatever the checks ran with, the work is the run's own.
-        let kept = fs::read_to_string(ralph.workspace().join("tests/one.sh")).unwrap_or_else(|_| changed.to_owned());
-        assert_eq!(kept, changed);
         if code == 0 {
             let shown = ralph.ralph(&["show", "@"]).expect_exit(0).stdout;
-            assert!(shown.contains("given to the run by `may_change`:\n    tests/one.sh"), "{shown}");
+            assert!(shown.contains("given to the run by `may_change`:\n    tests/test_app.py"), "{shown}");
             ralph.ralph(&["verify", "@"]).expect_exit(0);
         } else {
             let errors = fs::read_to_string(ralph.workspace().join(".ralph/errors.log")).expect("a log");
-            assert!(errors.contains("may_change: [\"tests/one.sh\"]"), "{errors}");
+            assert!(errors.contains("may_change: [\"tests/test_app.py\"]"), "{errors}");
+            // Whatever the checks ran with, the work is the run's own.
+            let kept = fs::read_to_string(ralph.workspace().join("tests/test_app.py")).expect("a test");
+            assert_eq!(kept, expects(41));
         }
     }
 }
@@ -284,7 +283,7 @@ fn a_proof_that_cannot_start_stops_the_run() {
         assert!(rows.contains("cannot start") && rows.contains("fails") && rows.contains("M1.2"), "{rows}");
         let said = format!("cannot start, it lacks {lacks}");
         assert!(output.stderr.contains(&said), "{}", output.stderr);
-        let output = ralph.ralph(&["run"]).expect_exit(1);
+        let output = ralph.ralph(&["run"]).expect_exit(2);
         assert!(output.stderr.contains(&said), "{}", output.stderr);
         assert!(ralph.events_of("model-called").is_empty(), "nothing was spent");
     }

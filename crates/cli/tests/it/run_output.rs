@@ -81,7 +81,11 @@ fn a_run_and_everything_about_it() {
     Pull request
       # Write one file
       
+      The model's own words, which nobody checked:
+      
+      ```text
       The rest.
+      ```
       
       ## Verification
       

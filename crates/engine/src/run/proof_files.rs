@@ -5,7 +5,7 @@ use ralph_core::proof_files::{self, ProofFiles, StartCommitFiles};
 use ralph_core::task::Task;
 
 use crate::error::Error;
-use crate::git::{BareRepo, Sha};
+use crate::git::{self, BareRepo, Sha};
 
 /// How much of a script is read; a larger one is protected, but not read.
 const SCRIPT_CAP: usize = 256 << 10;
@@ -34,5 +34,9 @@ pub(super) async fn find_proof_files(bare: &BareRepo, start: &Sha, task: &Task) 
             base.read.insert(path.clone(), bytes.and_then(|bytes| String::from_utf8(bytes).ok()));
         }
     }
+    // What the task gives to the run is not protected from it.
+    let freed = git::globs(front.freed_paths().iter());
+    found.files.retain(|path| !freed.is_match(path));
+    found.parts.retain(|part| !freed.is_match(&part.path));
     Ok(found)
 }
