@@ -2,6 +2,8 @@
 //!
 //! Signing and the key are not here; this module defines which bytes are signed and what "the same result" means.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::commit_sha::CommitSha;
@@ -84,6 +86,9 @@ pub struct ReceiptEnvironment {
     /// SHA-256 of the record of what the checks used of the start commit; missing where nothing was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_sha256: Option<String>,
+    /// The hashes of the programs that the checks were seen to run, by their path.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<String, String>,
 }
 
 /// The share of the work that one model did.

@@ -26,6 +26,23 @@ const QUICK_MS: u64 = 5_000;
 /// The largest task or list of submodules that is read.
 const SMALL_FILE_CAP: usize = 4 << 20;
 
+/// Files that declare dependencies.
+const MANIFESTS: [&str; 13] = [
+    "package.json",
+    "requirements.txt",
+    "requirements-dev.txt",
+    "dev-requirements.txt",
+    "pyproject.toml",
+    "setup.py",
+    "setup.cfg",
+    "Pipfile",
+    "Gemfile",
+    "go.mod",
+    "Cargo.toml",
+    "composer.json",
+    "pom.xml",
+];
+
 /// How often a quick check runs.
 const REPEAT_COUNT: usize = 3;
 
@@ -163,7 +180,13 @@ async fn project_names(bare: &BareRepo, held: &HeldFiles, started: &RunStart) ->
         String::from_utf8_lossy(&bytes).into_owned()
     };
     let submodules = lint::submodule_paths(&read(".gitmodules").await);
-    Ok(ProjectNames { files: held.base_files().clone(), task: read(&started.task_path).await, submodules })
+    let mut manifests = String::new();
+    for name in MANIFESTS.iter().filter(|name| held.base_files().contains(**name)) {
+        manifests.push_str(&read(name).await);
+        manifests.push('\n');
+    }
+    let task = read(&started.task_path).await;
+    Ok(ProjectNames { files: held.base_files().clone(), task, submodules, manifests })
 }
 
 fn verdict(check: &BaselineCheck, project: &ProjectNames) -> BaselineVerdict {
@@ -177,7 +200,7 @@ fn verdict(check: &BaselineCheck, project: &ProjectNames) -> BaselineVerdict {
         BaselineVerdict::MissingTool
     } else if has(LintRule::DeniedHost) {
         BaselineVerdict::DeniedHost
-    } else if has(LintRule::CannotStart) {
+    } else if found.iter().any(|found| found.rule == LintRule::CannotStart && found.severity == Severity::Error) {
         BaselineVerdict::CannotStart
     } else if check.runs.first().is_some_and(|run| run.code == 0 && !run.timed_out) {
         BaselineVerdict::Vacuous

@@ -313,11 +313,10 @@ fn unpinned_profile(profile: &PinnedProfile) -> profile::Profile {
     }
 }
 
-/// Returns a fingerprint of the base of a run's sandboxes.
-pub(crate) fn base_fingerprint(started: &RunStart) -> String {
-    let base = match &started.image {
-        Some(image) => format!("image {image}"),
-        None => format!("{} {} {}", started.backend, std::env::consts::OS, std::env::consts::ARCH),
-    };
-    ralph_core::hash::sha256(base.as_bytes())
+/// Returns a fingerprint of the environment of a run's proofs: its backend, image and limits, and the programs that the
+/// checks were seen to run.
+pub(crate) fn base_fingerprint(started: &RunStart, programs: &BTreeMap<String, String>) -> String {
+    let system = (std::env::consts::OS, std::env::consts::ARCH);
+    let parts = (&started.backend, &started.image, started.resources, &started.toolchains, system, programs);
+    ralph_core::hash::sha256(&serde_json::to_vec(&parts).expect("strings and numbers"))
 }

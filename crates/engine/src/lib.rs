@@ -21,6 +21,7 @@ pub mod scm;
 pub mod secret;
 pub mod setup;
 pub mod store;
+mod tool_hashes;
 pub mod verify;
 
 pub use baseline::{BaselineReport, BaselineRow, check as check_baseline};

@@ -203,6 +203,8 @@ impl HeldFiles {
                 found.left_out.push(path.clone());
                 found.own_tests.retain(|other| other != path);
                 found.build_files.retain(|other| other != path);
+            } else if !replaces && self.observed.looked_for(path) && !found.lists_path(path) {
+                found.product.push(path.clone());
             }
         }
         // A link leads to files that no convention knows.
@@ -225,9 +227,12 @@ impl HeldFiles {
     pub(crate) async fn restore(&self, sandbox: &dyn Sandbox, changes: &ProofFileChanges) -> Result<HeldStamps, Error> {
         let left_out: Vec<&str> = changes.left_out.iter().map(String::as_str).collect();
         in_sandbox::remove_paths(sandbox, &left_out).await?;
-        let links = changes.put_back.iter().filter(|path| self.links.contains(*path));
-        let links: Vec<&str> = links.map(String::as_str).collect();
-        in_sandbox::revert_paths(sandbox, &self.start, &links).await?;
+        // Links, and files whose content was not read, are put back by git.
+        let known: BTreeSet<&str> =
+            self.files.iter().filter(|file| file.sha256.is_some()).map(|file| file.path.as_str()).collect();
+        let others: Vec<&str> =
+            changes.put_back.iter().map(String::as_str).filter(|path| !known.contains(path)).collect();
+        in_sandbox::revert_paths(sandbox, &self.start, &others).await?;
         let mut stamps = self.stamps(sandbox).await?;
         let mut written = false;
         for (file, stamp) in self.files.iter().zip(&stamps) {
@@ -237,7 +242,8 @@ impl HeldFiles {
             }
             let path = PathBuf::from(&file.path);
             let found = sandbox.read(&path, FILE_CAP as u64).await.ok();
-            if found.as_deref().map(sha256).as_ref() == Some(want) {
+            let same_mode = stamp.is_some_and(|stamp| stamp.mode & 0o111 == file.mode & 0o111);
+            if same_mode && found.as_deref().map(sha256).as_ref() == Some(want) {
                 self.remember(file, stamp.as_ref());
             } else {
                 let bytes = self.odb.file_at(&self.start, &file.path, FILE_CAP).await?;
@@ -293,8 +299,13 @@ impl HeldFiles {
             self.odb.changed_paths(&self.start, sha).await?.into_iter().take(MAX_SOURCES)
         {
             let is_own = self.globs.is_match(&path) || proof_files::is_judge(&path);
-            let Some((_, new)) = new.filter(|_| !is_own) else { continue };
-            let Ok(new) = self.odb.file_at_blob(&new, SOURCE_CAP).await else { continue };
+            if is_own {
+                continue;
+            }
+            let new = match new {
+                Some((_, new)) => self.odb.file_at_blob(&new, SOURCE_CAP).await.unwrap_or_default(),
+                None => Vec::new(),
+            };
             let before = match old {
                 Some((_, old)) => self.odb.file_at_blob(&old, SOURCE_CAP).await.unwrap_or_default(),
                 None => Vec::new(),
@@ -318,7 +329,8 @@ pub(crate) fn changed_paths(changes: &[PathChange]) -> Vec<ChangedPath> {
         (_, None) => PathChangeKind::Removed,
         _ => PathChangeKind::Modified,
     };
-    changes.iter().map(|change| ChangedPath { path: change.path.clone(), kind: kind(change) }).collect()
+    let files = changes.iter().filter(|change| !change.is_gitlink());
+    files.map(|change| ChangedPath { path: change.path.clone(), kind: kind(change) }).collect()
 }
 
 /// Reads the makefiles of a commit.
@@ -348,7 +360,10 @@ async fn held_entries<'a>(
     let is_plain = |entry: &TreeEntry| entry.mode & 0o170_000 == PLAIN_MODE;
     let mut targets = Vec::new();
     for entry in entries {
-        let Some(reason) = reason(&entry.path) else { continue };
+        // A name that is no text cannot be named to a sandbox.
+        let Some(reason) = reason(&entry.path).filter(|_| !entry.path.contains(char::REPLACEMENT_CHARACTER)) else {
+            continue;
+        };
         if is_plain(entry) && held.len() < MAX_WATCHED {
             held.insert(entry.path.clone(), (entry, reason));
         } else if entry.mode == LINK_MODE && links.len() < MAX_LINKS {
@@ -361,6 +376,10 @@ async fn held_entries<'a>(
         let Some(entry) = by_path.get(link.as_str()) else { continue };
         let Ok(target) = odb.file_at_blob(&entry.sha, LINK_CAP).await else { continue };
         let Some(target) = resolve_link(&link, &String::from_utf8_lossy(&target)) else { continue };
+        // A test that reaches the product through a link does not make the product a test.
+        if PRODUCT_FOLDERS.contains(&target.as_str()) {
+            continue;
+        }
         let below = format!("{target}/");
         let inside = by_path.range(below.as_str()..).take_while(|(path, _)| path.starts_with(&below));
         let direct = by_path.get_key_value(target.as_str());
@@ -375,6 +394,8 @@ async fn held_entries<'a>(
     Ok((held, links))
 }
 
+/// Usual folders of a product.
+const PRODUCT_FOLDERS: [&str; 9] = ["src", "lib", "app", "pkg", "internal", "cmd", "include", "crates", "packages"];
 const MAX_LINKS: usize = 500;
 const LINK_CAP: usize = 4096;
 
@@ -412,6 +433,9 @@ async fn read_contents(odb: &ObjectDb, held: &HeldEntries<'_>) -> Result<HashMap
     }
     Ok(contents)
 }
+
+#[cfg(test)]
+mod random_changes;
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use ralph_sandbox::{Backend, Error as SandboxError, Sandbox, SandboxNetwork, SandboxSpec};
+use ralph_core::event::PinnedResources;
+use ralph_sandbox::{Backend, Error as SandboxError, Sandbox, SandboxLimits, SandboxNetwork, SandboxSpec};
 
 use crate::egress::{self, EgressAvailability, EgressLease, EgressRequest, ModelAccess, SandboxGrant};
 use crate::error::Error;
@@ -40,6 +41,11 @@ impl GrantedSandbox {
             None => self.sandbox,
         }
     }
+}
+
+/// Returns the limits of a sandbox.
+pub fn sandbox_limits(asked: PinnedResources) -> SandboxLimits {
+    SandboxLimits { memory: asked.memory, cpus: asked.cpus, disk: asked.disk, pids: asked.pids }
 }
 
 /// Creates a sandbox and installs its grant; a sandbox whose grant cannot be installed is removed again.

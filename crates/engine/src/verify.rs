@@ -10,7 +10,7 @@ use ralph_core::gate_or_checkbox::CheckTarget;
 use ralph_core::proof_files::{ObservedFiles, ProofFileChanges};
 use ralph_core::receipt::{Receipt, ReceiptBody, ReceiptCheck, RerunResult, compare_check, proof_flaw};
 use ralph_core::text;
-use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxLimits, SandboxSpec};
+use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxSpec};
 use serde::Serialize;
 
 use crate::check_execution::{self, CommandResult};
@@ -24,6 +24,7 @@ use crate::read_text_file;
 use crate::receipt::{self, SigningKey};
 use crate::sandbox_lifecycle::{self, SandboxRequest};
 use crate::store::RunFolder;
+use crate::tool_hashes::changed_tools;
 
 /// The result of verifying a receipt.
 #[derive(Debug, Serialize)]
@@ -35,6 +36,9 @@ pub struct VerifyReport {
     pub lines: Vec<CheckComparison>,
     /// Why the receipt proves nothing, if so.
     pub flaw: Option<&'static str>,
+    /// The programs of the proof that are not the same on this machine.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changed_programs: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -153,7 +157,9 @@ pub async fn verify(
     let lines = again.run_checks().await?;
     let verdicts: Vec<RerunResult> = lines.iter().map(|line| line.verdict).collect();
     let flaw = proof_flaw(&receipt.body.checks, &verdicts);
-    Ok(VerifyReport { format: 1, receipt, signed_by, backend: backend.to_owned(), lines, flaw })
+    let programs = receipt.body.environment.as_ref().map(|then| &then.programs);
+    let changed_programs = programs.map(changed_tools).unwrap_or_default();
+    Ok(VerifyReport { format: 1, receipt, signed_by, backend: backend.to_owned(), lines, flaw, changed_programs })
 }
 
 /// Finds the commit: in the given repository, or in the run's own.
@@ -187,14 +193,24 @@ struct ReceiptRerun<'a> {
 
 impl ReceiptRerun<'_> {
     async fn run_checks(&self) -> Result<Vec<CheckComparison>, Error> {
-        let held = HeldFiles::load(self.bare, self.held_rules()?).await?;
+        let rules = self.held_rules()?;
+        if self.bare.odb().resolve_commit(rules.start.as_str()).await?.is_none() {
+            // A shallow clone has the commit of the receipt, and not the one whose tests decide.
+            return Err(Error::MissingCommit { sha: rules.start.to_string(), branch: self.body.branch.to_string() });
+        }
+        let held = HeldFiles::load(self.bare, rules).await?;
         let changes = held.classify(&held.changes_until(&Sha::parse(&self.body.commit)?).await?);
         let mut lines = Vec::new();
         for then in &self.body.checks {
             // A sandbox for each check, as in the original proof.
-            let sandbox = self.create_sandbox().await?;
-            let ran = self.run_check(&*sandbox, &held, &changes, then).await;
-            sandbox_lifecycle::discard(&*sandbox).await;
+            let ran = match self.create_sandbox().await {
+                Ok(sandbox) => {
+                    let ran = self.run_check(&*sandbox, &held, &changes, then).await;
+                    sandbox_lifecycle::discard(&*sandbox).await;
+                    ran
+                }
+                Err(error) => Err(error),
+            };
             lines.push(compare_line(then, ran));
         }
         Ok(lines)
@@ -238,8 +254,7 @@ impl ReceiptRerun<'_> {
         let mut spec = SandboxSpec { name, labels, ..SandboxSpec::default() };
         let mut egress = None;
         if let Some(then) = &self.body.environment {
-            let most = then.resources;
-            spec.resources = SandboxLimits { memory: most.memory, cpus: most.cpus, disk: most.disk, pids: most.pids };
+            spec.resources = sandbox_lifecycle::sandbox_limits(then.resources);
             spec.image.clone_from(&then.image);
             spec.toolchains = then.toolchains.clone();
             egress = (self.trust == ReceiptTrust::Trusted).then(|| EgressRequest::from(then.policy.clone()));

@@ -13,8 +13,8 @@ use ralph_core::policy::{Policy, PolicyMode, shell_argument};
 use ralph_engine::Error;
 use ralph_engine::egress::{EgressLease, EgressReport, EgressRequest, SecretGrant};
 use ralph_engine::host_environment::{DEFAULT_BACKEND, short_key_warning};
-use ralph_engine::sandbox_lifecycle::{self, SandboxRequest};
-use ralph_engine::setup::{RunOverrides, pin_named_profiles, resolve_config};
+use ralph_engine::sandbox_lifecycle::{self, SandboxRequest, sandbox_limits};
+use ralph_engine::setup::{RunOverrides, pin_named_profiles, pinned_resources, resolve_config};
 use ralph_proxy::ledger::{Ledger, LedgerCaps};
 use ralph_sandbox::{ExecRequest, ExecStatus, OutputSink, OutputStream, ResourceLimit, Sandbox, SandboxSpec};
 
@@ -139,9 +139,10 @@ async fn prepare_request(
         ui.print_message(&lent_host_notice(host));
         policy.add_allow(host).map_err(|error| error_with_hint(RalphExitCode::Usage, &error, error.hint()))?;
     }
-    // The deny rules for all runs apply here as well.
-    policy.deny =
-        resolve_config(&setup.host, repo.as_deref(), &RunOverrides::default(), None)?.sandbox.network.denied.value;
+    // The deny rules and the limits for all runs apply here as well.
+    let config = resolve_config(&setup.host, repo.as_deref(), &RunOverrides::default(), None)?.sandbox;
+    policy.deny = config.network.denied.value;
+    let resources = sandbox_limits(pinned_resources(&config.resources));
     // Real credentials are used, so the audit log records it, as it does for a run.
     let audited = !grants.is_empty() || !args.profile.is_empty();
     let audit_folder = audited.then(|| setup.host.home.exec_audit_folder(&name));
@@ -152,7 +153,7 @@ async fn prepare_request(
         [word] if word == "none" => ToolchainSelection::None,
         names => ToolchainSelection::Only(names.to_vec()),
     };
-    let spec = SandboxSpec { name, image: args.image.clone(), toolchains, ..SandboxSpec::default() };
+    let spec = SandboxSpec { name, image: args.image.clone(), resources, toolchains, ..SandboxSpec::default() };
     Ok((spec, egress))
 }
 

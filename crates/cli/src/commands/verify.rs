@@ -90,6 +90,10 @@ pub(crate) async fn verify(setup: &CliSetup, args: &VerifyArgs, ui: &mut Ui) -> 
             }
         }
     }
+    if !report.changed_programs.is_empty() {
+        let paths: Vec<String> = report.changed_programs.iter().take(5).map(|path| one_line(path, 80)).collect();
+        ui.print_message(&format!("programs that are not the ones of the proof: {}", paths.join(", ")));
+    }
     if trust == ReceiptTrust::Unknown && report.signed_by == ReceiptSigner::Another {
         ui.print_message("the checks had no network: only with `--key` are the hosts of such a receipt reached");
     }

@@ -180,10 +180,12 @@ fn missing_tool_finding(check: &BaselineCheck) -> Option<LintFinding> {
 fn start_failure_finding(check: &BaselineCheck, project: &ProjectNames) -> Option<LintFinding> {
     let run = check.runs.first()?;
     let output = if run.output_tail.is_empty() { &run.stderr_tail } else { &run.output_tail };
-    let StartFailure { missing, fix } = start_failure::find_start_failure(output, project)?;
+    let StartFailure { missing, fix, is_certain } = start_failure::find_start_failure(&check.command, output, project)?;
     let id = excerpt(&check.target.to_string());
     let message = format!("the proof of `{id}` cannot start, it lacks {missing}: `{}`", excerpt(&check.command));
-    Some(LintFinding::error(LintRule::CannotStart, None, message, fix))
+    // A module that nothing declares may be the one that the task is to write.
+    let severity = if is_certain { Severity::Error } else { Severity::Warning };
+    Some(LintFinding { severity, ..LintFinding::error(LintRule::CannotStart, None, message, fix) })
 }
 
 fn unstable_finding(check: &BaselineCheck) -> Option<LintFinding> {

@@ -14,6 +14,8 @@ pub struct ProjectNames {
     pub task: String,
     /// The folders of submodules, which are empty in a sandbox.
     pub submodules: Vec<String>,
+    /// The texts of the files that declare dependencies.
+    pub manifests: String,
 }
 
 /// What a check could not start without, and what to do.
@@ -21,6 +23,8 @@ pub struct ProjectNames {
 pub(super) struct StartFailure {
     pub(super) missing: String,
     pub(super) fix: String,
+    /// Nothing of the project could have that name: it stands in the command or among the declared dependencies.
+    pub(super) is_certain: bool,
 }
 
 /// Folders that a set-up step makes and that are not in a commit.
@@ -30,13 +34,13 @@ const INSTALL_FIRST: &str = "commit what it needs, let the check install it firs
                              `sandbox_image: oci:DIR`";
 
 /// Finds the reason in the output of a failed check, from its end.
-pub(super) fn find_start_failure(output: &str, project: &ProjectNames) -> Option<StartFailure> {
+pub(super) fn find_start_failure(command: &str, output: &str, project: &ProjectNames) -> Option<StartFailure> {
     let lines: Vec<&str> = output.lines().map(str::trim).collect();
     lines.iter().rev().find_map(|line| {
-        missing_module(line, project)
+        missing_module(line, command, project)
             .or_else(|| missing_service(line))
             .or_else(|| missing_download(line))
-            .or_else(|| missing_setup(line))
+            .or_else(|| missing_setup(line, project))
             .or_else(|| empty_submodule(line, project))
     })
 }
@@ -64,7 +68,7 @@ fn between<'a>(line: &'a str, start: &str, ends: &[char]) -> Option<&'a str> {
     (!name.is_empty() && name.len() <= 100).then_some(name)
 }
 
-fn missing_module(line: &str, project: &ProjectNames) -> Option<StartFailure> {
+fn missing_module(line: &str, command: &str, project: &ProjectNames) -> Option<StartFailure> {
     let quotes = ['\'', '"', '`', ',', ';', ')'];
     let (name, kind, fix) = if let Some(name) = between(line, "No module named ", &quotes) {
         (name.split('.').next()?, "the Python module", "pip install")
@@ -93,7 +97,9 @@ fn missing_module(line: &str, project: &ProjectNames) -> Option<StartFailure> {
     if belongs_to_project(name, project) {
         return None;
     }
+    let is_certain = has_word(command, name) || has_word(&project.manifests, name);
     Some(StartFailure {
+        is_certain,
         missing: format!("{kind} `{}`", strip_control(name)),
         fix: format!(
             "make it part of the environment (`{fix}` in the project, committed or in an image); {INSTALL_FIRST}"
@@ -103,7 +109,8 @@ fn missing_module(line: &str, project: &ProjectNames) -> Option<StartFailure> {
 
 /// Returns the package of an import; `None` for a path.
 fn package_name(name: &str) -> Option<&str> {
-    if name.starts_with(['.', '/']) {
+    // A path, or a name that the project's own settings lead elsewhere.
+    if name.starts_with(['.', '/', '~', '#', '$']) || name.starts_with("@/") {
         return None;
     }
     match name.strip_prefix('@') {
@@ -117,18 +124,24 @@ fn package_name(name: &str) -> Option<&str> {
 
 /// Returns whether a name is one of the project's files or folders, or stands in the task.
 fn belongs_to_project(name: &str, project: &ProjectNames) -> bool {
-    let is_word = |text: &str| {
-        text.match_indices(name).any(|(at, _)| {
-            let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-            let before = text.get(..at).and_then(|text| text.chars().next_back());
-            let after = text.get(at + name.len()..).and_then(|text| text.chars().next());
-            !before.is_some_and(part) && !after.is_some_and(part)
-        })
-    };
+    // The packages of a Go module begin with its own name.
+    let own_module = |line: &str| line.strip_prefix("module ").is_some_and(|module| name.starts_with(module.trim()));
     let is_part = |path: &String| {
         path.split('/').any(|part| part == name || part.rsplit_once('.').is_some_and(|(stem, _)| stem == name))
     };
-    project.files.iter().any(is_part) || body_of(&project.task).lines().any(is_word)
+    project.files.iter().any(is_part)
+        || has_word(&body_of(&project.task), name)
+        || project.manifests.lines().any(own_module)
+}
+
+/// Returns whether a text has a name that is not a part of a longer one.
+fn has_word(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| {
+        let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let before = text.get(..at).and_then(|text| text.chars().next_back());
+        let after = text.get(at + name.len()..).and_then(|text| text.chars().next());
+        !before.is_some_and(part) && !after.is_some_and(part)
+    })
 }
 
 /// Returns a task without its front matter and the proofs of its boxes: a command names its runner.
@@ -149,10 +162,16 @@ fn missing_service(line: &str) -> Option<StartFailure> {
         (":27017", "a MongoDB server"),
         (":9200", "an Elasticsearch server"),
     ];
-    let refused = ["refused", "could not connect", "connect", "daemon"];
+    let refused = ["refused", "could not connect", "can't connect", "cannot connect", "daemon running"];
     let lower = line.to_ascii_lowercase();
-    let (_, name) = SERVICES.iter().find(|(sign, _)| line.contains(sign))?;
+    // Another port may begin with the same digits.
+    let has_sign = |sign: &str| {
+        let mut after = line.match_indices(sign).filter_map(|(at, _)| line.get(at + sign.len()..));
+        after.any(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let (_, name) = SERVICES.iter().find(|(sign, _)| has_sign(sign))?;
     refused.iter().any(|word| lower.contains(word)).then(|| StartFailure {
+        is_certain: true,
         missing: (*name).to_owned(),
         fix: "use a proof that starts it by itself or does without it: nothing of this machine is reachable from a sandbox"
             .to_owned(),
@@ -160,7 +179,7 @@ fn missing_service(line: &str) -> Option<StartFailure> {
 }
 
 fn missing_download(line: &str) -> Option<StartFailure> {
-    const SIGNS: [&str; 15] = [
+    const SIGNS: [&str; 14] = [
         "Could not find a version that satisfies the requirement",
         "Temporary failure in name resolution",
         "Could not resolve host",
@@ -173,17 +192,17 @@ fn missing_download(line: &str) -> Option<StartFailure> {
         "failed to download",
         "Network is unreachable",
         "dial tcp: lookup",
-        "module lookup disabled by GOPROXY=off",
         "Bundler::HTTPError",
         "NU1301",
     ];
     SIGNS.iter().any(|sign| line.contains(sign)).then(|| StartFailure {
+        is_certain: true,
         missing: format!("a download: `{}`", strip_control(first_line(line, 120))),
         fix: format!("allow its host with `--allow-host`, or {INSTALL_FIRST}"),
     })
 }
 
-fn missing_setup(line: &str) -> Option<StartFailure> {
+fn missing_setup(line: &str, project: &ProjectNames) -> Option<StartFailure> {
     let lower = line.to_ascii_lowercase();
     let gone = ["no such file", "not found", "enoent", "failed opening required", "cannot find"];
     let folder = SETUP_FOLDERS.iter().find(|folder| {
@@ -192,15 +211,29 @@ fn missing_setup(line: &str) -> Option<StartFailure> {
             !before.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
         })
     })?;
-    gone.iter().any(|word| lower.contains(word)).then(|| StartFailure {
+    let is_committed =
+        project.files.iter().any(|path| path.starts_with(folder) || path.contains(&format!("/{folder}")));
+    (!is_committed && gone.iter().any(|word| lower.contains(word))).then(|| StartFailure {
+        is_certain: true,
         missing: format!("the folder `{}`, which is not in the repository", folder.trim_end_matches('/')),
         fix: format!("let the check make it first; {INSTALL_FIRST}"),
     })
 }
 
 fn empty_submodule(line: &str, project: &ProjectNames) -> Option<StartFailure> {
-    let found = project.submodules.iter().find(|path| line.contains(path.as_str()))?;
+    let lower = line.to_ascii_lowercase();
+    let gone = ["no such file", "not found", "does not", "cannot find", "missing", "doesn't"];
+    // Relative to the project: a system folder may have the same name.
+    let names = |path: &String| {
+        line.match_indices(path.as_str()).any(|(at, _)| {
+            let before = line.get(..at).and_then(|text| text.chars().next_back());
+            !before.is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/'))
+        }) || line.contains(&format!("/workspace/{path}"))
+    };
+    let says_gone = gone.iter().any(|word| lower.contains(word));
+    let found = project.submodules.iter().find(|path| says_gone && names(path))?;
     Some(StartFailure {
+        is_certain: true,
         missing: format!("the submodule `{}`, which is empty in a sandbox", strip_control(found)),
         fix: "commit its files, or use a proof that does without them".to_owned(),
     })
@@ -224,6 +257,7 @@ mod tests {
             task: "---\ntest_command: pytest\n---\n# Add a parser\n\nWrite the module newmod.\n- [ ] a\n  - verify: `python -m pytest`\n"
                 .to_owned(),
             submodules: submodule_paths("[submodule \"x\"]\n\tpath = third_party/x\n\turl = u\n"),
+            manifests: "module github.com/me/proj\n\"lodash\": \"4\"\n".to_owned(),
         }
     }
 
@@ -258,12 +292,13 @@ mod tests {
                 "the submodule `third_party/x`, which is empty in a sandbox",
             ),
         ] {
-            let found = find_start_failure(output, &project()).map(|failure| failure.missing);
+            let found = find_start_failure("python3 -m pytest", output, &project()).map(|failure| failure.missing);
             assert_eq!(found.as_deref(), Some(want), "{output}");
         }
         let download = "ERROR: Could not find a version that satisfies the requirement flask (from versions: none)";
         assert!(
-            find_start_failure(download, &project()).is_some_and(|found| found.missing.starts_with("a download: "))
+            find_start_failure("make", download, &project())
+                .is_some_and(|found| found.missing.starts_with("a download: "))
         );
     }
 
@@ -276,11 +311,28 @@ mod tests {
             "Error: Cannot find module '/workspace/src/new.js'",
             "AssertionError: 41 != 42",
             "expected connection to be refused",
+            "AssertionError: server did not connect to :6379",
+            "Error: connect ECONNREFUSED 127.0.0.1:54321",
+            "no required module provides package github.com/me/proj/newpkg; to add it:",
+            "Error: Cannot find module '@/components/X'",
+            "  File \"/usr/lib/python3/third_party/x.py\", line 3, in f",
             "tests/test_app.py::test_x FAILED",
             "make: *** No rule to make target 'hello.txt', needed by 'test'.  Stop.",
             "",
         ] {
-            assert_eq!(find_start_failure(output, &project()), None, "{output}");
+            assert_eq!(find_start_failure("python3 -m pytest", output, &project()), None, "{output}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_nothing_declares_may_be_the_work() {
+        for (output, want) in [
+            ("/usr/bin/python3: No module named pytest", true),
+            ("Error: Cannot find module 'lodash'", true),
+            ("ModuleNotFoundError: No module named 'calc'", false),
+        ] {
+            let found = find_start_failure("python3 -m pytest", output, &project()).map(|failure| failure.is_certain);
+            assert_eq!(found, Some(want), "{output}");
         }
     }
 

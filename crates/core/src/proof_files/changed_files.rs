@@ -91,6 +91,11 @@ impl ProofFileChanges {
         *self == Self::default()
     }
 
+    /// Returns whether a path is in one of the lists.
+    pub fn lists_path(&self, path: &str) -> bool {
+        self.lists().into_iter().any(|list| list.iter().any(|other| other == path))
+    }
+
     /// Adds what another check found.
     pub fn merge(&mut self, other: &Self) {
         for (own, more) in self.lists_mut().into_iter().zip(other.lists()) {
@@ -165,8 +170,17 @@ pub fn classify_changes(changes: &[ChangedPath], rules: &ProofFileRules<'_>) -> 
             _ if !created => &mut found.put_back,
             FileRole::StartupHook => &mut found.left_out,
             // Without a test of this kind in the start commit, the task is to write the first ones.
-            FileRole::Test(language) | FileRole::RunnerSettings(language) => {
-                if is_tested(&tested, language) && !is_mentioned(path, rules.check_texts) {
+            // They are compiled only where another file names them, and each is a program of its own.
+            FileRole::Test(TestLanguage::Rust | TestLanguage::C) => &mut found.own_tests,
+            FileRole::Test(language) => {
+                if is_tested(&tested, language) && !is_mentioned(path, rules) {
+                    &mut found.left_out
+                } else {
+                    &mut found.own_tests
+                }
+            }
+            FileRole::RunnerSettings(language) => {
+                if is_tested(&tested, language) && !names_file(path, rules.check_texts) {
                     &mut found.left_out
                 } else {
                     &mut found.own_tests
@@ -202,24 +216,33 @@ fn covers_test(path: &str, base: &BTreeSet<String>) -> bool {
     base.range(below.clone()..).take_while(|file| file.starts_with(&below)).any(|file| is_judge(file))
 }
 
-/// Returns whether a check names a file: by its path, its name, a folder above it, or its name without its end.
-fn is_mentioned(path: &str, texts: &[&str]) -> bool {
+/// Returns whether a check names a test: itself, or a folder above it that has no test yet.
+fn is_mentioned(path: &str, rules: &ProofFileRules<'_>) -> bool {
+    let has_test = |folder: &str| {
+        let below = format!("{folder}/");
+        rules.base.range(below.clone()..).take_while(|file| file.starts_with(&below)).any(|file| is_judge(file))
+    };
+    let folders = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
+    let named = |folder: &str| rules.check_texts.iter().any(|text| has_word(text, folder));
+    names_file(path, rules.check_texts) || folders.into_iter().any(|folder| named(folder) && !has_test(folder))
+}
+
+/// Returns whether a check names a file: by its path, its name, or its name without its end.
+fn names_file(path: &str, texts: &[&str]) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let stem = name.split('.').next().unwrap_or(name);
-    let words = |text: &str, word: &str| {
-        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-        text.match_indices(word).any(|(at, _)| {
-            let before = text.get(..at).and_then(|text| text.chars().next_back());
-            let after = text.get(at + word.len()..).and_then(|text| text.chars().next());
-            !before.is_some_and(is_part) && !after.is_some_and(is_part)
-        })
-    };
-    let in_folder = path
-        .match_indices('/')
-        .filter_map(|(at, _)| path.get(..at))
-        .any(|folder| folder.contains('/') && texts.iter().any(|text| words(text, folder)));
-    let by_stem = stem.len() >= MIN_STEM && texts.iter().any(|text| words(text, stem));
-    in_folder || by_stem || texts.iter().any(|text| words(text, name))
+    let by_stem = stem.len() >= MIN_STEM && texts.iter().any(|text| has_word(text, stem));
+    by_stem || texts.iter().any(|text| has_word(text, name))
+}
+
+/// Returns whether a text has a word that is not a part of a longer one.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    text.match_indices(word).any(|(at, _)| {
+        let before = text.get(..at).and_then(|text| text.chars().next_back());
+        let after = text.get(at + word.len()..).and_then(|text| text.chars().next());
+        !before.is_some_and(is_part) && !after.is_some_and(is_part)
+    })
 }
 
 #[cfg(test)]
@@ -284,14 +307,17 @@ mod tests {
 
     #[test]
     fn tests_that_a_check_names_are_for_the_run_to_write() {
-        let base = "tests/old.rs tests/test_a.py";
+        let base = "tests/old.rs tests/test_a.py web/old.test.js";
         for (command, line, want) in [
             ("cargo test --test new_feature", "A tests/new_feature.rs", "own"),
-            ("cargo test --test new_feature_2", "A tests/new_feature.rs", "left out"),
+            ("npx jest new_feature", "A web/new_feature.test.js", "own"),
+            ("npx jest new_feature_2", "A web/new_feature.test.js", "left out"),
             ("pytest tests/test_b.py::test_x", "A tests/test_b.py", "own"),
             ("pytest tests/unit", "A tests/unit/test_c.py", "own"),
             ("pytest tests", "A tests/test_c.py", "left out"),
-            ("cargo test it", "A tests/it.rs", "left out"),
+            ("cargo test it", "A tests/it.rs", "own"),
+            ("pytest tests/unit", "A tests/unit/conftest.py", "left out"),
+            ("npx jest web", "A web/more.test.js", "left out"),
             ("pytest tests/test_b.py", "M tests/test_a.py", "put back"),
         ] {
             check(base, command, line, want);

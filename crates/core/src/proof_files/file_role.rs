@@ -39,8 +39,8 @@ pub(super) enum TestLanguage {
 const TEST_FOLDERS: [&str; 8] =
     ["test", "tests", "__tests__", "__snapshots__", "__mocks__", "testdata", "e2e", "cypress"];
 
-/// Folders that hold tests if the file is a program, and often something else.
-const SPEC_FOLDERS: [&str; 3] = ["spec", "specs", "features"];
+/// Folders that hold tests of Ruby and JavaScript, and elsewhere often something else.
+const SPEC_FOLDERS: [&str; 2] = ["spec", "specs"];
 
 /// Folders of programs and modules that shadow installed ones.
 const SHADOW_FOLDERS: [&str; 3] = ["node_modules", "__pycache__", ".bundle"];
@@ -49,7 +49,8 @@ const PYTHON_SETTINGS: [&str; 7] =
     ["conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "noxfile.py", ".coveragerc"];
 
 /// Names of settings in JavaScript without their end (`.js`, `.ts`, `.json`, …).
-const JAVASCRIPT_SETTINGS: [&str; 9] = [
+const JAVASCRIPT_SETTINGS: [&str; 10] = [
+    "ava.config",
     "jest.config",
     "jest.setup",
     "vitest.config",
@@ -65,7 +66,13 @@ const RUBY_SETTINGS: [&str; 4] = [".rspec", ".rspec-local", "spec_helper.rb", "r
 
 const STARTUP_HOOKS: [&str; 5] = ["sitecustomize.py", "usercustomize.py", ".npmrc", ".yarnrc", ".pnpmfile.cjs"];
 
-const BUILD_FILES: [&str; 34] = [
+const BUILD_FILES: [&str; 40] = [
+    "Directory.Build.props",
+    "Directory.Build.targets",
+    "global.json",
+    "jvm.config",
+    "maven.config",
+    "rust-toolchain.toml",
     "BUILD",
     "BUILD.bazel",
     "CMakeLists.txt",
@@ -119,13 +126,15 @@ pub(super) fn file_role(path: &str) -> FileRole {
         return FileRole::RunnerSettings(language);
     }
     let in_folder = |names: &[&str]| folders.iter().any(|folder| names.contains(&folder.to_ascii_lowercase().as_str()));
-    let in_spec_folder = in_folder(&SPEC_FOLDERS) && language != TestLanguage::Unknown;
+    let has_specs = matches!(language, TestLanguage::Ruby | TestLanguage::JavaScript);
+    let in_spec_folder = in_folder(&SPEC_FOLDERS) && has_specs;
     if in_folder(&TEST_FOLDERS) || in_spec_folder || is_test_name(name, language) {
         return FileRole::Test(language);
     }
     if BUILD_FILES.contains(name)
         || BUILD_FILE_STARTS.iter().any(|start| name.starts_with(start))
         || has_end(name, &["mk", "cmake", "csproj", "fsproj", "gradle", "gemspec"])
+        || *name == "rust-toolchain"
     {
         return FileRole::BuildFile;
     }
@@ -162,8 +171,8 @@ fn is_test_name(name: &str, language: TestLanguage) -> bool {
         TestLanguage::Ruby => ends(&["_spec", "_test"]) || begins(&["test_"]),
         TestLanguage::Rust | TestLanguage::Elixir => ends(&["_test", "_tests"]) || lower == "tests",
         TestLanguage::Jvm => {
-            ["Test", "Tests", "TestCase", "IT", "Spec"].iter().any(|end| stem.ends_with(end))
-                || stem.starts_with("Test")
+            let begins = stem.strip_prefix("Test").is_some_and(|rest| rest.starts_with(char::is_uppercase));
+            begins || ["Test", "Tests", "TestCase", "IT"].iter().any(|end| stem.ends_with(end))
         }
         TestLanguage::Php | TestLanguage::DotNet => ["Test", "Tests"].iter().any(|end| stem.ends_with(end)),
         TestLanguage::C | TestLanguage::Shell => begins(&["test_"]) || ends(&["_test", "_tests", "-test", "_unittest"]),
@@ -227,9 +236,33 @@ mod tests {
             &["node_modules/.bin/node", "x/sitecustomize.py", "a.pth", "__pycache__/t.cpython-313.pyc", ".npmrc"],
             FileRole::StartupHook,
         );
-        check(&["Cargo.toml", "a/pom.xml", "rules.mk", "Makefile", "vite.config.ts", "tox.ini"], FileRole::BuildFile);
         check(
-            &["app.py", "src/contest.rs", "latest.js", "spec/openapi.yaml", "testing/x.py", "src/attest.go", "", "a/"],
+            &[
+                ".mvn/maven.config",
+                "rust-toolchain",
+                "Cargo.toml",
+                "a/pom.xml",
+                "rules.mk",
+                "Makefile",
+                "vite.config.ts",
+                "tox.ini",
+            ],
+            FileRole::BuildFile,
+        );
+        check(
+            &[
+                "app.py",
+                "src/contest.rs",
+                "latest.js",
+                "spec/openapi.yaml",
+                "src/features/cart.ts",
+                "JobSpec.java",
+                "TestimonialService.kt",
+                "testing/x.py",
+                "src/attest.go",
+                "",
+                "a/",
+            ],
             FileRole::Other,
         );
     }

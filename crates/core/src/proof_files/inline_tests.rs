@@ -26,20 +26,27 @@ pub fn weakened_tests(path: &str, old: &str, new: &str) -> Vec<String> {
     for line in &tests {
         match left.get_mut(line) {
             Some(count) if *count > 0 => *count -= 1,
-            _ => shown.push(format!("-{line}")),
+            _ => shown.push(format!("-{}", head(line, MAX_LINE))),
         }
     }
     let count_of = |text: &str, line: &str| text.lines().filter(|other| other.trim() == line).count();
     let mut off: Vec<&str> = new.lines().map(str::trim).filter(|line| language.turns_tests_off(line)).collect();
     off.sort_unstable();
     off.dedup();
-    shown.extend(off.iter().filter(|line| count_of(new, line) > count_of(old, line)).map(|line| format!("+{line}")));
+    shown.extend(
+        off.iter()
+            .filter(|line| count_of(new, line) > count_of(old, line))
+            .map(|line| format!("+{}", head(line, MAX_LINE))),
+    );
     shown.truncate(MAX_LINES);
     shown
 }
 
 /// Parts of lines that end a process with success, or tell a test runner to skip.
-const EXITS: [&str; 20] = [
+const EXITS: [&str; 23] = [
+    "exit(0)",
+    "exit 0",
+    "die(",
     "os._exit(",
     "sys.exit(",
     "SystemExit",
@@ -67,7 +74,7 @@ pub fn added_exits(path: &str, old: &str, new: &str) -> Vec<String> {
     let is_source = path.rsplit_once('.').is_some_and(|(_, end)| {
         [
             "py", "js", "mjs", "cjs", "ts", "mts", "jsx", "tsx", "go", "rs", "rb", "java", "kt", "c", "cc", "cpp", "h",
-            "cs",
+            "cs", "php",
         ]
         .contains(&end)
     });

@@ -32,6 +32,11 @@ impl ObservedFiles {
         self.not_listed = self.not_listed.max(other.not_listed);
     }
 
+    /// Returns whether the check looked for a path, or for a folder above it, and did not find it.
+    pub fn looked_for(&self, path: &str) -> bool {
+        ancestors(path).any(|ancestor| self.missing.contains_key(ancestor))
+    }
+
     /// Returns whether a new file takes the place of something that the check found elsewhere, or that it did without.
     ///
     /// `makefiles` are the texts of the makefiles of the start commit, and `has_file` tells which files it has.
@@ -73,12 +78,19 @@ impl ObservedFiles {
     /// A target that exists as a file is not made, and an optional include is read once it exists.
     fn changes_make(&self, path: &str, makefiles: &[&str]) -> bool {
         let by_make = |programs: &BTreeSet<String>| programs.iter().any(|name| name.ends_with("make"));
-        self.missing.get(path).is_some_and(by_make)
-            && makefiles.iter().any(|text| {
-                super::script_paths::is_target(text, path)
-                    || super::script_paths::included_files(text).iter().any(|file| file == path)
+        // A folder of the target's name is a target that exists, too.
+        ancestors(path).filter(|target| self.missing.get(*target).is_some_and(by_make)).any(|target| {
+            makefiles.iter().any(|text| {
+                super::script_paths::is_target(text, target)
+                    || super::script_paths::included_files(text).iter().any(|file| file == target)
             })
+        })
     }
+}
+
+/// Returns a path and every folder above it.
+fn ancestors(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').filter_map(|(at, _)| path.get(..at)).chain([path])
 }
 
 /// Returns the module that a file of a Python installation is, if it is imported by its own name.
@@ -166,7 +178,9 @@ mod tests {
     fn files_that_change_what_make_does() {
         let seen = observed("", "make:test make:local.mk make:hello.txt sh:check", "");
         let makefile = "-include local.mk\ntest: hello.txt\n\tsh run.sh\ncheck:\n\ttrue\n";
-        for (path, want) in [("test", true), ("local.mk", true), ("hello.txt", false), ("check", false)] {
+        for (path, want) in
+            [("test", true), ("test/readme.txt", true), ("local.mk", true), ("hello.txt", false), ("check", false)]
+        {
             check(&seen, makefile, path, want);
         }
     }

@@ -13,6 +13,13 @@ pub struct PathChange {
     pub path: String,
 }
 
+impl PathChange {
+    /// Returns whether it is a repository inside the repository, of which only the commit is known.
+    pub fn is_gitlink(&self) -> bool {
+        [&self.old, &self.new].into_iter().flatten().any(|(mode, _)| *mode == GITLINK_MODE)
+    }
+}
+
 /// Lines added to and removed from one file; `None` for a binary one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileDiffStat {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ralph_core::decide_next_step::{self, ClaimedBoxes};
+use ralph_core::decide_next_step::{self, ClaimedBoxes, DueCheck};
 use ralph_core::event::{CheckStage, Event, EventLogLevel};
 use ralph_core::gate_or_checkbox::CheckTarget;
 use ralph_core::proof_files::{ChangedPath, PathChangeKind, ProofFileChanges};
@@ -23,6 +23,7 @@ use crate::check_execution::{self, CommandResult};
 use crate::error::Error;
 use crate::git::Sha;
 use crate::git::in_sandbox::{self, CloneStatus};
+use crate::proof_file_restore::HeldFiles;
 
 /// Closes an iteration.
 #[derive(Debug)]
@@ -165,10 +166,35 @@ impl CloseStep<'_> {
         let timeout = Duration::from_secs(state.started.check_timeout_s);
         let recorded: BTreeSet<String> =
             state.open.as_ref().map(|open| open.checks.keys().cloned().collect()).unwrap_or_default();
-        let sandbox = self.work.sandbox()?;
         let held = ProtectionCheck { run: self.run, work: self.work }.protected_files().await?;
         let changes = held.classify(&changes_since_start(survey));
         let place = CloneRevision::of(survey);
+        // A status that was cut, or is of an older version, does not say what the run changed.
+        let unknown = survey.since_start.is_empty() && !survey.diffstat.is_empty();
+        if !due.is_empty() && (unknown || !changes.put_back.is_empty() || !changes.left_out.is_empty()) {
+            place.save_work(&self.run.folder, n)?;
+        }
+        let ran = self.run_due_checks(n, due, &recorded, &held, &changes, &place, timeout).await;
+        // Also after an error: the run's own version of what the checks did not use would be lost.
+        let restored = ProtectionCheck { run: self.run, work: self.work }.restore_work(n).await;
+        let ran = ran?;
+        restored?;
+        Ok(ran)
+    }
+
+    /// Runs each check once; `None` when the run was stopped.
+    #[expect(clippy::too_many_arguments, reason = "what the checks of one iteration share")]
+    async fn run_due_checks(
+        &mut self,
+        n: u32,
+        due: Vec<DueCheck>,
+        recorded: &BTreeSet<String>,
+        held: &HeldFiles,
+        changes: &ProofFileChanges,
+        place: &CloneRevision,
+        timeout: Duration,
+    ) -> Result<Option<BTreeMap<String, CommandResult>>, Error> {
+        let sandbox = self.work.sandbox()?;
         let mut outputs = BTreeMap::new();
         for (index, due) in due.into_iter().enumerate() {
             let known = SavedCheck::load(&self.run.folder, n, index, &due.command)?;
@@ -182,7 +208,7 @@ impl CloseStep<'_> {
                     sandbox.stop().await?;
                     let look = self.work.tree_status(self.run.state()).await?;
                     let hit = ProtectionCheck { run: self.run, work: self.work }.changed_protected_paths(&look).await?;
-                    if CloneRevision::of(&look) != place || !hit.is_empty() {
+                    if CloneRevision::of(&look) != *place || !hit.is_empty() {
                         in_sandbox::restore(&*sandbox, &self.run.snapshot(&place.head, &place.tree, &place.index)?)
                             .await?;
                         let start = Sha::from(&self.run.state().started.start_commit);
@@ -193,11 +219,8 @@ impl CloseStep<'_> {
                     let restarts = self.work.egress_restarts();
                     let tokens = self.interrupts.tokens();
                     let ran = tokio::select! {
-                        ran = check_execution::run_check(&*sandbox, &held, &changes, &due.command, timeout, &self.run.redactor) => ran?,
-                        () = tokens.aborted() => {
-                            self.restore_work(&place, &changes).await?;
-                            return Ok(None);
-                        }
+                        ran = check_execution::run_check(&*sandbox, held, changes, &due.command, timeout, &self.run.redactor) => ran?,
+                        () = tokens.aborted() => return Ok(None),
                     };
                     // As with a command of the model: run it once more if the egress proxy restarted meanwhile.
                     if !retried && !ran.passed() && self.work.egress_restarts() != restarts {
@@ -236,25 +259,7 @@ impl CloseStep<'_> {
             }
             outputs.insert(due.command, ran);
         }
-        self.restore_work(&place, &changes).await?;
         Ok(Some(outputs))
-    }
-
-    /// Gives the run its own version of the files back that the checks did not use.
-    async fn restore_work(&mut self, place: &CloneRevision, changes: &ProofFileChanges) -> Result<(), Error> {
-        if changes.put_back.is_empty() && changes.left_out.is_empty() {
-            return Ok(());
-        }
-        let sandbox = self.work.sandbox()?;
-        sandbox.stop().await?;
-        self.work.forget_tree();
-        in_sandbox::discard_status_index(&*sandbox).await?;
-        let look = self.work.tree_status(self.run.state()).await?;
-        if CloneRevision::of(&look) != *place {
-            in_sandbox::restore(&*sandbox, &self.run.snapshot(&place.head, &place.tree, &place.index)?).await?;
-            self.work.forget_tree();
-        }
-        Ok(())
     }
 }
 

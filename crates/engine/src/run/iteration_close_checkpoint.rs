@@ -66,7 +66,8 @@ impl CloseCheckpoint {
             let of_a_step = ["call-", "action-"].iter().any(|start| name.starts_with(start));
             is_check_file(name)
                 || of_a_step
-                || [CHECKPOINT_FILE, ACTION_LOG_FILE, SESSION_FILE, TEST_OUTPUT_FILE].contains(&name)
+                || [CHECKPOINT_FILE, ACTION_LOG_FILE, SESSION_FILE, TEST_OUTPUT_FILE, WORK_REVISION_FILE]
+                    .contains(&name)
         })
     }
 
@@ -101,7 +102,24 @@ pub(super) struct CloneRevision {
     pub(super) tree: String,
 }
 
+/// The file with the state of the clone to go back to, while checks run without some of the run's changes.
+const WORK_REVISION_FILE: &str = "work-revision.json";
+
 impl CloneRevision {
+    /// Records that checks are about to change the clone, so that the run's own work can be restored whatever happens.
+    pub(super) fn save_work(&self, folder: &RunFolder, n: u32) -> Result<(), Error> {
+        write(folder, n, WORK_REVISION_FILE, self)
+    }
+
+    /// Returns the state to go back to, if checks were cut short.
+    pub(super) fn load_work(folder: &RunFolder, n: u32) -> Result<Option<Self>, Error> {
+        read(folder, n, WORK_REVISION_FILE)
+    }
+
+    pub(super) fn forget_work(folder: &RunFolder, n: u32) -> Result<(), Error> {
+        remove_files(folder, n, |name| name == WORK_REVISION_FILE)
+    }
+
     pub(super) fn of(look: &CloneStatus) -> Self {
         Self { head: look.head.clone(), index: look.index.clone(), tree: look.tree.clone() }
     }

@@ -1,4 +1,4 @@
-//! Drives one run: asks [`ralph_core::next_step::decide`] for the next step, carries it out, and records it as events.
+//! Drives one run: asks [`ralph_core::decide_next_step::decide`] for the next step, carries it out, and records it as events.
 //!
 //! [`Runner`] owns the parts of a run and dispatches. Each step is a struct that borrows only the parts it may touch.
 

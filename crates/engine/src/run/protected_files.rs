@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ralph_core::hash::sha256;
 
-use super::iteration_close_checkpoint::{CheckedTree, CloseCheckpoint};
+use super::iteration_close_checkpoint::{CheckedTree, CloneRevision, CloseCheckpoint};
 use super::run_context::RunContext;
 use super::work_sandbox::WorkSandbox;
 use crate::error::Error;
@@ -34,6 +34,8 @@ impl ProtectionCheck<'_> {
         from: &str,
         closing: &mut CloseCheckpoint,
     ) -> Result<CheckedTree, Error> {
+        // Checks that were cut short may have left files of the start commit in the place of the run's.
+        self.restore_work(n).await?;
         let sandbox = self.work.sandbox()?;
         let astray = self.run.files.sync_and_find_overwritten(&*sandbox).await?;
         let path = self.run.state().started.task_path.clone();
@@ -70,6 +72,20 @@ impl ProtectionCheck<'_> {
         closing.judged = Some(judged.clone());
         closing.save(&self.run.folder, n)?;
         Ok(judged)
+    }
+
+    /// Gives the run its own version of the files back that checks did not use, if any ran since.
+    pub(super) async fn restore_work(&mut self, n: u32) -> Result<(), Error> {
+        let Some(place) = CloneRevision::load_work(&self.run.folder, n)? else { return Ok(()) };
+        let sandbox = self.work.sandbox()?;
+        sandbox.stop().await?;
+        self.work.forget_tree();
+        let look = self.work.tree_status(self.run.state()).await?;
+        if CloneRevision::of(&look) != place {
+            in_sandbox::restore(&*sandbox, &self.run.snapshot(&place.head, &place.tree, &place.index)?).await?;
+            self.work.forget_tree();
+        }
+        CloneRevision::forget_work(&self.run.folder, n)
     }
 
     /// Restores protected paths to what they were at the start.

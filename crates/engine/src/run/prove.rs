@@ -1,10 +1,11 @@
 //! Proves the result: runs every check again on the pushed commit, each in a fresh sandbox.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ralph_core::decide_next_step::{self, DueCheck};
 use ralph_core::event::{CheckStage, Event, EventLogLevel};
+use ralph_core::proof_files::ObservedFiles;
 use ralph_core::receipt::{Receipt, ReceiptBody, ReceiptCheck, ReceiptEnvironment};
 use ralph_core::run::{RunCheckResult, RunState};
 use ralph_core::text;
@@ -21,6 +22,7 @@ use crate::proof_file_restore::{HeldFileRules, HeldFiles};
 use crate::receipt::SigningKey;
 use crate::sandbox_lifecycle;
 use crate::store::write_atomic;
+use crate::tool_hashes;
 
 /// Proves the pushed commit.
 #[derive(Debug)]
@@ -159,15 +161,21 @@ pub(super) fn sign_receipt(run: &RunContext) -> Result<Receipt, Error> {
     }
     let key = SigningKey::load_or_create(&run.host.home.key_path())?;
     let separation = run.host.backend(&run.state().started.backend)?.capabilities().separation;
-    let observed = run.folder.read(&run.folder.observed_path())?.map(|bytes| ralph_core::hash::sha256(&bytes));
-    let body = receipt_body(run.state(), separation, observed);
+    let record = run.folder.read(&run.folder.observed_path())?.unwrap_or_default();
+    let seen: BTreeMap<String, ObservedFiles> = serde_json::from_slice(&record).unwrap_or_default();
+    let environment = ReceiptEnvironment {
+        observed_sha256: (!record.is_empty()).then(|| ralph_core::hash::sha256(&record)),
+        programs: tool_hashes::tool_hashes(seen.values()),
+        ..receipt_environment(run.state())
+    };
+    let body = receipt_body(run.state(), separation, environment);
     let receipt = key.sign(body);
     let text = serde_json::to_string_pretty(&receipt).unwrap_or_default();
     write_atomic(&path, text.as_bytes())?;
     Ok(receipt)
 }
 
-fn receipt_body(state: &RunState, separation: bool, observed_sha256: Option<String>) -> ReceiptBody {
+fn receipt_body(state: &RunState, separation: bool, environment: ReceiptEnvironment) -> ReceiptBody {
     let started = &state.started;
     ReceiptBody {
         run: started.run.clone(),
@@ -178,7 +186,7 @@ fn receipt_body(state: &RunState, separation: bool, observed_sha256: Option<Stri
         commit: state.pushed.clone().map(String::from).unwrap_or_default(),
         base_commit: started.base_commit.to_string(),
         backend: started.backend.clone(),
-        base_fingerprint: crate::host_environment::base_fingerprint(started),
+        base_fingerprint: crate::host_environment::base_fingerprint(started, &environment.programs),
         model: None,
         cost: None,
         engine: Some(started.engine.clone()),
@@ -188,7 +196,7 @@ fn receipt_body(state: &RunState, separation: bool, observed_sha256: Option<Stri
         policy_sha256: ralph_core::policy::hash(&started.policy),
         timeout_s: started.check_timeout_s,
         separated: (!separation).then_some(false),
-        environment: Some(ReceiptEnvironment { observed_sha256, ..receipt_environment(state) }),
+        environment: Some(environment),
         checks: proof_checks(state),
     }
 }
@@ -206,6 +214,7 @@ fn receipt_environment(state: &RunState) -> ReceiptEnvironment {
         toolchains: started.toolchains.clone(),
         policy: state.policy().clone(),
         observed_sha256: None,
+        programs: BTreeMap::new(),
     }
 }
 

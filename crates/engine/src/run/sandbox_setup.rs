@@ -8,7 +8,7 @@ use ralph_core::commit_sha::CommitSha;
 use ralph_core::event::{Event, EventLogLevel, RunStart};
 use ralph_core::lint::Severity;
 use ralph_core::{identifiers, task};
-use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxLimits, SandboxSpec};
+use ralph_sandbox::{Backend, Sandbox, SandboxLabel, SandboxSpec};
 
 use super::egress::egress_request;
 use super::egress_events::EgressEvents;
@@ -166,8 +166,7 @@ fn sandbox_spec(host: &HostContext, started: &RunStart, name: String, role: Sand
         ("ralph.base-branch".to_owned(), started.base_branch.clone()),
         ("ralph.task".to_owned(), started.task_path.clone()),
     ]);
-    let asked = started.resources;
-    let resources = SandboxLimits { memory: asked.memory, cpus: asked.cpus, disk: asked.disk, pids: asked.pids };
+    let resources = sandbox_lifecycle::sandbox_limits(started.resources);
     let (image, toolchains) = (started.image.clone(), started.toolchains.clone());
     let layers = match (&started.agent, role) {
         (Some(agent), SandboxRole::Work) => host.agent(agent, &started.backend)?.layer.into_iter().collect(),

@@ -1,7 +1,7 @@
 //! Publishes a run's branch and pull request: the [`Scm`] trait, and its implementation for repositories without a
 //! forge.
 //!
-//! When to publish is decided in `ralph_core::next_step`; what a pull request says is written in `run::publish`.
+//! When to publish is decided in `ralph_core::decide_next_step`; what a pull request says is written in `run::publish`.
 
 mod without_forge;
 

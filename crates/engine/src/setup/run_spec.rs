@@ -75,7 +75,8 @@ fn resolve_with_task(
     resolve_config(host, Some(task.repo.top()), overrides, Some((task_options(front, overrides), &path)))
 }
 
-fn pinned_resources(config: &ResourceConfig) -> PinnedResources {
+/// Returns the limits of sandboxes that the config asks for.
+pub fn pinned_resources(config: &ResourceConfig) -> PinnedResources {
     PinnedResources {
         memory: config.memory.value.map(ByteSize::bytes),
         cpus: config.cpus.value.map(CpuCount::millis),

@@ -19,6 +19,15 @@ pub(crate) const FIRST: &str = "create → first exec of `/bin/true`";
 pub(crate) const SHELL: &str = "create → first exec of `sh -c :`";
 pub(crate) const FURTHER: &str = "warm exec of `/bin/true`";
 pub(crate) const TEARDOWN: &str = "teardown";
+pub(crate) const OBSERVED: [(&str, &[&str]); 2] = [
+    ("`git log` of an empty repository", &["sh", "-c", "git init -q . 2>/dev/null; git log 2>/dev/null || true"]),
+    (
+        "Python imports of 60 modules",
+        &["/usr/bin/python3", "-c", "import unittest, json, http.client, email.message, asyncio"],
+    ),
+];
+pub(crate) const PLAIN: &str = "plain";
+pub(crate) const RECORDED: &str = "observed";
 
 const TRUE: &[&str] = &["/bin/true"];
 const COLON: &[&str] = &["sh", "-c", ":"];
@@ -34,7 +43,7 @@ enum SandboxBenchSubject<'a> {
     /// A sandbox of the embedded backend: it is created, runs its first command, and is destroyed.
     Ours(&'a EmbeddedBackend, &'static [&'static str]),
     /// A command in a sandbox that runs already.
-    Warm(Arc<dyn Sandbox>),
+    Warm(Arc<dyn Sandbox>, ExecRequest),
     Other(Box<dyn Fn() -> Command + Send + Sync + 'a>),
 }
 
@@ -69,13 +78,19 @@ pub(crate) async fn measure(
     add(FIRST, EMBEDDED, false, SandboxBenchSubject::Ours(&ours.cage, TRUE));
     add(SHELL, EMBEDDED, false, SandboxBenchSubject::Ours(&ours.cage, COLON));
     let warm = ours.cage.create(&spec("warm")).await?;
-    add(FURTHER, EMBEDDED, false, SandboxBenchSubject::Warm(warm.clone()));
+    add(FURTHER, EMBEDDED, false, SandboxBenchSubject::Warm(warm.clone(), true_request()));
+    // A program that looks for many files, as a test runner does, alone and with every path recorded.
+    for (group, argv) in OBSERVED {
+        let exec = ExecRequest::new(argv.iter().copied(), LONG);
+        add(group, PLAIN, false, SandboxBenchSubject::Warm(warm.clone(), exec.clone()));
+        add(group, RECORDED, false, SandboxBenchSubject::Warm(warm.clone(), exec.observed()));
+    }
     let mut standing = vec![warm];
     match &ours.real {
         Ok(real) => {
             add(FIRST, EMBEDDED_RALPH, false, SandboxBenchSubject::Ours(real, TRUE));
             let warm = real.create(&spec("warm-real")).await?;
-            add(FURTHER, EMBEDDED_RALPH, false, SandboxBenchSubject::Warm(warm.clone()));
+            add(FURTHER, EMBEDDED_RALPH, false, SandboxBenchSubject::Warm(warm.clone(), true_request()));
             standing.push(warm);
         }
         Err(why) => {
@@ -132,7 +147,7 @@ pub(crate) async fn measure(
     }
     let ends: Vec<SampleSeries> = entries.iter_mut().filter_map(|entry| entry.ends.take()).collect();
     let mut all: Vec<SampleSeries> = entries.into_iter().map(|entry| entry.series).chain(absent).chain(ends).collect();
-    let order = [FIRST, SHELL, FURTHER, TEARDOWN];
+    let order = [FIRST, SHELL, FURTHER, OBSERVED[0].0, OBSERVED[1].0, TEARDOWN];
     all.sort_by_key(|series| order.iter().position(|group| *group == series.group));
     report.series.extend(all);
     Ok(())
@@ -182,9 +197,9 @@ async fn sample(entry: &mut SandboxBenchEntry<'_>, name: &str) -> BenchResult<()
             }
             took
         }
-        SandboxBenchSubject::Warm(sandbox) => {
+        SandboxBenchSubject::Warm(sandbox, exec) => {
             let began = Instant::now();
-            run(&**sandbox, TRUE).await?;
+            run_request(&**sandbox, exec).await?;
             elapsed_ms(began)
         }
         SandboxBenchSubject::Other(command) => time_command(&mut command())?,
@@ -193,12 +208,20 @@ async fn sample(entry: &mut SandboxBenchEntry<'_>, name: &str) -> BenchResult<()
     Ok(())
 }
 
+fn true_request() -> ExecRequest {
+    ExecRequest::new(TRUE.iter().copied(), LONG)
+}
+
 pub(crate) async fn run(sandbox: &dyn Sandbox, argv: &[&str]) -> BenchResult<()> {
-    let output = capture(sandbox, &ExecRequest::new(argv.iter().copied(), LONG), 1 << 16).await?;
+    run_request(sandbox, &ExecRequest::new(argv.iter().copied(), LONG)).await
+}
+
+async fn run_request(sandbox: &dyn Sandbox, exec: &ExecRequest) -> BenchResult<()> {
+    let output = capture(sandbox, exec, 1 << 16).await?;
     if output.exit.success() {
         Ok(())
     } else {
-        Err(format!("`{}` ended with {}: {}", argv.join(" "), output.exit.code(), output.stderr_text()).into())
+        Err(format!("`{}` ended with {}: {}", exec.argv.join(" "), output.exit.code(), output.stderr_text()).into())
     }
 }
 

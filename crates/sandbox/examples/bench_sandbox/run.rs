@@ -11,7 +11,7 @@ use ralph_testkit::bench::{
     BenchArguments, BenchOption, BenchProgram, BenchReport, BenchResult, FigureTarget, bench_runtime,
 };
 
-use crate::latency::{self, FIRST, FURTHER};
+use crate::latency::{self, FIRST, FURTHER, OBSERVED, PLAIN, RECORDED};
 use crate::options::{DIR, OPTIONS, PROGRAM, QUICK, ROUNDS, SPEED};
 use crate::page::{COLUMNS, PAGE};
 use crate::peers::{BARE, BWRAP, DOCKER_EXEC, SRT, SandboxPeerPaths};
@@ -29,6 +29,9 @@ const RATIO_TO_SRT: FigureTarget = FigureTarget::AtMost(1.0 / 15.0);
 /// A further command, in starts of the bare program and in runs of `docker exec`.
 const RATIO_TO_BARE: FigureTarget = FigureTarget::AtMost(3.0);
 const RATIO_TO_DOCKER: FigureTarget = FigureTarget::AtMost(1.0 / 15.0);
+
+/// A command whose files are recorded, in runs of the same command.
+const RATIO_TO_PLAIN: FigureTarget = FigureTarget::AtMost(2.0);
 
 /// The backends that are measured.
 pub(crate) struct MeasuredBackends {
@@ -64,6 +67,9 @@ async fn measure(arguments: BenchArguments) -> BenchResult<BenchReport> {
         report.add_ratio(FIRST, name, SRT, RATIO_TO_SRT);
         report.add_ratio(FURTHER, name, BARE, RATIO_TO_BARE);
         report.add_ratio(FURTHER, name, DOCKER_EXEC, RATIO_TO_DOCKER);
+    }
+    for (group, _) in OBSERVED {
+        report.add_ratio(group, RECORDED, PLAIN, RATIO_TO_PLAIN);
     }
     if arguments.has(&SPEED) {
         return Ok(report);

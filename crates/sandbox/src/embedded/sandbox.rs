@@ -91,7 +91,8 @@ impl EmbeddedSandbox {
         env.extend(proxy_env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         env.extend(self.meta.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         env.extend(exec.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-        env.insert("RALPH_SANDBOX", &self.meta.id);
+        // A check must not be able to tell in which sandbox it runs.
+        env.insert("RALPH_SANDBOX", if exec.separated { "check" } else { &self.meta.id });
         ProgramRequest {
             argv: exec.argv.clone(),
             env: env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),

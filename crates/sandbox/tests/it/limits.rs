@@ -461,3 +461,18 @@ fn large_output_takes_no_memory() {
         .unwrap();
     assert!(flooded.status.success(), "{}", String::from_utf8_lossy(&flooded.stderr));
 }
+
+/// Instances of inotify are counted per user of the host, across all its programs.
+#[tokio::test]
+async fn a_cage_leaves_inotify_instances_to_its_user() {
+    if !TestCage::has_program("python3") {
+        return;
+    }
+    let cage = TestCage::new(SandboxLimits::default(), true).await;
+    let script =
+        "import ctypes\nlibc = ctypes.CDLL(None)\nn = 0\nwhile n < 1000 and libc.inotify_init() >= 0: n += 1\nprint(n)";
+    let output = cage.run(&ExecRequest::new(["/usr/bin/python3", "-c", script], LONG)).await;
+    let taken: u64 = output.stdout_text().trim().parse().unwrap();
+    assert!((1..=64).contains(&taken), "{output:?}");
+    cage.assert_usable().await;
+}

@@ -13,6 +13,8 @@ mod leftovers;
 mod limits;
 mod local;
 #[cfg(target_os = "linux")]
+mod observed;
+#[cfg(target_os = "linux")]
 mod owner_death;
 #[cfg(target_os = "linux")]
 mod program_start;

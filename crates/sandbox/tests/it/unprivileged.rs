@@ -38,3 +38,8 @@ fn processes_are_limited_without_a_cgroup() {
 fn locked_directories_are_counted() {
     run_as_nobody("limits::what_others_free_hides_nothing");
 }
+
+#[test]
+fn files_are_recorded() {
+    run_as_nobody("observed::files_are_recorded");
+}

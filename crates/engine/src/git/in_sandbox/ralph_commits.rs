@@ -115,9 +115,13 @@ pub async fn remove_non_file(sandbox: &dyn Sandbox, path: &str) -> Result<(), Er
     Ok(())
 }
 
-const REMOVE: &str = r#"for path; do rm -rf -- "./$path"; done"#;
+// A folder that is empty then did not exist before: git has no empty folders.
+const REMOVE: &str = r#"for path; do
+  rm -rf -- "./$path"
+  case $path in */*) rmdir -p -- "${path%/*}" 2>/dev/null || : ;; esac
+done"#;
 
-/// Removes whatever is at these paths.
+/// Removes whatever is at these paths, and the folders that are empty without it.
 pub async fn remove_paths(sandbox: &dyn Sandbox, paths: &[&str]) -> Result<(), Error> {
     let paths = paths.iter().map(|path| tree_path(path)).collect::<Result<Vec<_>, _>>()?;
     for chunk in paths.chunks(100) {

@@ -118,7 +118,7 @@ fn parse(bytes: &[u8], from: &str, ending: GitOutputEnd) -> Option<CloneStatus> 
         diffstat: diffstat_text(&since_start),
         since_start: start_changes
             .iter()
-            .filter(|change| !is_ralph_file(&change.path))
+            .filter(|change| !is_ralph_file(&change.path) && !change.is_gitlink())
             .map(|change| (change.path.clone(), change_letter(change)))
             .collect(),
     })

@@ -79,7 +79,7 @@ fn supervise(
             if events.contains(PollFlags::IN) {
                 watcher.handle_call();
             } else if !events.is_empty() {
-                // The last process of the command has ended; what it used is sent below.
+                // The last process of the command has ended.
                 send_observed(observer.take(), line);
             }
         }
@@ -226,7 +226,9 @@ fn become_program(
 ) -> io::Error {
     let apply = || {
         filter.map_or(Ok(()), seccompiler::apply_filter).map_err(io::Error::other)?;
-        observer.map_or(Ok(()), file_observer::install)
+        // Where a kernel cannot, or something observes this process already, the command runs unobserved.
+        let _ = observer.map_or(Ok(()), file_observer::install);
+        Ok::<(), io::Error>(())
     };
     match take_terminal(standard, line, terminal)
         .and_then(|()| prepare_process(start, standard, limits))

@@ -32,6 +32,7 @@ fn build(ctl: &OwnedFd, config: &LauncherConfig, mut go: PipeReader) -> Result<O
         return Err(step_error("wait for the id maps", "they were not written"));
     }
     rustix::thread::set_name(c"ralph-init").at_step("set the process name")?;
+    limit_inotify();
     if config.ids.agent_differs() {
         syscalls::drop_groups().at_step("leave the host's groups")?;
     }
@@ -76,6 +77,18 @@ fn build(ctl: &OwnedFd, config: &LauncherConfig, mut go: PipeReader) -> Result<O
         .at_step("report that the cage is ready")?;
     debug_assert!(ctl.as_raw_fd() == 0 && LAUNCHER_NAME.len() < 16);
     Ok(Some(plan))
+}
+
+/// Limits how much of the user's inotify instances and watches a cage can take: they count for the user's other programs
+/// too. A kernel without these settings leaves them to the user's own limit.
+fn limit_inotify() {
+    const MAX_INSTANCES: u64 = 64;
+    let watches = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").ok();
+    let watches = watches.and_then(|text| text.trim().parse::<u64>().ok()).map(|all| all / 2);
+    let _ = std::fs::write("/proc/sys/user/max_inotify_instances", MAX_INSTANCES.to_string());
+    if let Some(watches) = watches {
+        let _ = std::fs::write("/proc/sys/user/max_inotify_watches", watches.to_string());
+    }
 }
 
 /// Returns whether the outer process is alive; it holds the other end of this pipe for as long as it lives.
