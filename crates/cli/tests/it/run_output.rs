@@ -77,6 +77,8 @@ fn a_run_and_everything_about_it() {
     Proof on the pushed commit, in a fresh sandbox
       ✓ passed  M1.1 `sh tests/one.sh` N ms
       ✓ passed  test M1.2 `sh tests/two.sh` N ms
+      other changed files that the proof reads:
+        one.txt
 
     Pull request
       # Write one file
@@ -95,6 +97,10 @@ fn a_run_and_everything_about_it() {
       |---|---|---|---|
       | test, M1.2 | `sh tests/two.sh` | passed | N s |
       | M1.1 | `sh tests/one.sh` | passed | N s |
+      
+      ### What the proof read that this run changed
+      
+      - Other files that the proof reads: the product, as a rule: `one.txt`
       
       
       ---
