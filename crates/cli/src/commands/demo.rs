@@ -101,7 +101,8 @@ pub(crate) async fn demo(setup: &CliSetup, args: DemoArgs, ui: &mut Ui) -> CliRe
         print_text(ui, "  ralph logs @        everything that happened");
         print_text(ui, "  ralph gutter explain @   why it was found to go in circles");
         print_text(ui, "  ralph diff @        what changed");
-        print_text(ui, "  ralph verify @      run the proof again, here and now");
+        // By its id: `@` would mean a run of the repository in the current folder.
+        print_text(ui, &format!("  ralph verify {}   run the proof again, here and now", state.id()));
     }
     Ok(exit_code(&state))
 }
