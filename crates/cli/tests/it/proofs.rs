@@ -3,9 +3,10 @@
 use std::fs;
 
 use ralph_testkit::home::{TASK, TestHome};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::cli_harness::{BOTH_BOXES, RalphHarness, answer, answer_in, commit, honest_actions, write};
+use crate::cli_harness::{BOTH_BOXES, RalphHarness, answer, answer_in, commit, honest_actions, wait_until, write};
 
 fn task(front: &str) -> String {
     TASK.replace("max_iterations: 1\n", &format!("max_iterations: 4\n{front}"))
@@ -300,4 +301,27 @@ fn devices_and_pipes_are_not_read() {
     std::os::unix::fs::symlink("/dev/zero", ralph.repo.path().join("ralph_task.md")).expect("a link");
     let output = ralph.ralph(&["lint"]).expect_exit(2);
     assert!(output.stderr.contains("could not read the task file"), "{}", output.stderr);
+}
+
+/// A check runs with the tests of the start commit in the clone; if ralph is killed then, the run's own tests come back.
+#[test]
+fn work_that_a_check_put_aside_survives_a_kill() {
+    let text = TASK.replace("protected_paths: [\"tests/\"]\n", "");
+    let slow = "`test ! -e note.txt || sleep 5; python3 -m unittest discover -s tests -t .`";
+    let text = text.replace("`sh tests/one.sh`", slow).replace("\"sh tests/all.sh\"", "\"sh tests/two.sh\"");
+    let home = TestHome::with_task(&text);
+    let (base, own) = ("assert False\n", "assert True\n");
+    home.repo.write("tests/__init__.py", "");
+    home.repo.write("tests/test_app.py", base);
+    home.repo.commit("a test that fails");
+    let actions = [write("tests/test_app.py", own), write("note.txt", "x\n"), write("two.txt", "2\n"), commit("all")];
+    let ralph = RalphHarness::with_home(home, &[answer(&actions, &BOTH_BOXES)]);
+    let process = ralph.start(&["run"]);
+    let test = || fs::read_to_string(ralph.workspace().join("tests/test_app.py")).unwrap_or_default();
+    ralph.await_event("the commit", |event| event["type"] == "action-finished" && event["index"] == 3);
+    wait_until("the check to put the test back", || test() == base);
+    process.signal(Signal::KILL);
+    process.wait();
+    ralph.ralph(&["resume", "@"]).expect_exit(3);
+    assert_eq!(test(), own);
 }
