@@ -88,13 +88,35 @@ pub(crate) fn run(workspace: &ProjectWorkspace) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Test runners whose projects the tests try to cheat in, and the Debian packages that have them.
-const TEST_RUNNERS: [(&str, &str); 5] =
-    [("bash", "bash"), ("pytest", "python3-pytest"), ("go", "golang-go"), ("rspec", "ruby-rspec"), ("ctest", "cmake")];
+/// Test runners whose projects the tests try to cheat in: a program or a file, and the Debian package that has it.
+const TEST_RUNNERS: [(&str, &str); 11] = [
+    ("bash", "bash"),
+    ("pytest", "python3-pytest"),
+    ("go", "golang-go"),
+    ("rspec", "ruby-rspec"),
+    ("ctest", "cmake"),
+    ("javac", "default-jdk-headless"),
+    ("mvn", "maven"),
+    ("/usr/share/maven-repo/org/junit/jupiter/junit-jupiter", "junit5"),
+    ("/usr/share/maven-repo/org/apache/maven/plugins/maven-surefire-plugin", "libsurefire-java"),
+    ("/usr/share/maven-repo/org/apache/maven/plugins/maven-compiler-plugin", "libmaven-compiler-plugin-java"),
+    ("/usr/share/maven-repo/org/apache/maven/plugins/maven-resources-plugin", "libmaven-resources-plugin-java"),
+];
+
+/// Test runners that npm installs for all users.
+const NPM_TEST_RUNNERS: [&str; 3] = ["jest", "mocha", "vitest"];
+
+fn is_installed(program: &str) -> bool {
+    if program.starts_with('/') { Path::new(program).exists() } else { subprocess::which(program).is_some() }
+}
 
 /// Installs missing test runners in CI. On a developer's machine the tests themselves report what they skip.
 fn install_test_runners(workspace: &ProjectWorkspace) -> anyhow::Result<Vec<String>> {
-    let missing = || TEST_RUNNERS.iter().filter(|(program, _)| subprocess::which(program).is_none());
+    let missing_for_npm = || NPM_TEST_RUNNERS.iter().filter(|program| !is_installed(program));
+    if missing_for_npm().next().is_some() && workspace.environment == BuildEnvironment::Ci {
+        third_party::install_for_all_users(workspace, &missing_for_npm().copied().collect::<Vec<_>>())?;
+    }
+    let missing = || TEST_RUNNERS.iter().filter(|(program, _)| !is_installed(program));
     if missing().next().is_some() && workspace.environment == BuildEnvironment::Ci {
         let root = &workspace.root;
         subprocess::run(subprocess::command("apt-get", root).args(["update", "--quiet"]))?;
@@ -104,10 +126,14 @@ fn install_test_runners(workspace: &ProjectWorkspace) -> anyhow::Result<Vec<Stri
         subprocess::run(install.args(missing().map(|(_, package)| package)))?;
     }
     let left: Vec<&str> = missing().map(|(_, package)| *package).collect();
-    if left.is_empty() {
-        return Ok(vec!["test runners of other languages are installed".to_owned()]);
+    if !left.is_empty() {
+        bail!("not installed: {0}; try: apt-get install {0}", left.join(" "));
     }
-    bail!("not installed: {0}; try: apt-get install {0}", left.join(" "))
+    let left: Vec<&str> = missing_for_npm().copied().collect();
+    if !left.is_empty() {
+        bail!("not installed: {0}; try: npm install --global {0}", left.join(" "));
+    }
+    Ok(vec!["test runners of other languages are installed".to_owned()])
 }
 
 /// A background download of what the tests need from registries, while other steps use the processors.

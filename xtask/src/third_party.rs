@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
@@ -114,19 +115,32 @@ fn install_module(workspace: &ProjectWorkspace, module: &str) -> anyhow::Result<
         bail!("`npm` is missing, which fetches `{module}`: apt-get install npm");
     }
     let modules = create_folder(workspace, "npm")?;
-    let install = || {
-        let mut npm = subprocess::command("npm", &modules);
-        // Node trusts its own list of certificates and not the system's, which may include that of a proxy in front of
-        // the registry.
-        if std::env::var_os(NODE_CA_VARIABLE).is_none()
-            && let Some(bundle) = SYSTEM_CA_BUNDLES.iter().find(|bundle| Path::new(bundle).exists())
-        {
-            npm.env(NODE_CA_VARIABLE, bundle);
-        }
-        subprocess::run(npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&modules).arg(module))
-    };
+    let install = || subprocess::run(npm_install(&modules).arg("--prefix").arg(&modules).arg(module));
     // Registries fail now and then.
     install().or_else(|_| install())
+}
+
+/// Installs modules where every user and every cage finds their programs. Only for machines that exist for CI.
+pub(crate) fn install_for_all_users(workspace: &ProjectWorkspace, modules: &[&str]) -> anyhow::Result<()> {
+    if subprocess::which("npm").is_none() {
+        bail!("`npm` is missing, which fetches {modules:?}: apt-get install npm");
+    }
+    let folder = create_folder(workspace, "npm")?;
+    let install = || subprocess::run(npm_install(&folder).arg("--global").args(modules));
+    install().or_else(|_| install())
+}
+
+fn npm_install(folder: &Path) -> Command {
+    let mut npm = subprocess::command("npm", folder);
+    // Node trusts its own list of certificates and not the system's, which may include that of a proxy in front of
+    // the registry.
+    if std::env::var_os(NODE_CA_VARIABLE).is_none()
+        && let Some(bundle) = SYSTEM_CA_BUNDLES.iter().find(|bundle| Path::new(bundle).exists())
+    {
+        npm.env(NODE_CA_VARIABLE, bundle);
+    }
+    npm.args(["install", "--no-audit", "--no-fund"]);
+    npm
 }
 
 /// Installs the other proxies. One that cannot be installed is only reported, as in [`install_cages`].

@@ -534,7 +534,7 @@ pub(crate) struct RedteamArgs {
     /// The backend to attack
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
-    /// Only these cases: an area (FS, PR, KS, NE, DN, PC, RX, PE), a case (FS-01) or a prefix of one (KS-04*)
+    /// Only these cases: an area (FS, PR, KS, NE, DN, PC, RX, PE, PF), a case (FS-01) or a prefix of one (KS-04*)
     #[arg(long, value_name = "CASES")]
     pub(crate) only: Option<String>,
     /// Also print the cases that passed

@@ -100,7 +100,12 @@ pub(crate) async fn run_check(
         ran.text = format!("{}\n{}", ran.text.trim_end(), redactor.redact(&note));
     }
     ran.files = changes.clone().recorded(|path| redactor.redact(path).into_owned());
-    ran.mark_tampered(held.changed_since(sandbox, &stamps).await?);
+    ran.mark_tampered(held.changed_since(sandbox, stamps).await?);
+    if !ran.tampered.is_empty() {
+        // What the check left behind must not be taken for a change by the model.
+        sandbox.stop().await?;
+        held.restore(sandbox, changes).await?;
+    }
     Ok(ran)
 }
 
@@ -140,7 +145,7 @@ pub(crate) async fn run_observed_check(
     let stamps = held.restore(sandbox, &ProofFileChanges::default()).await?;
     let exec = ExecRequest::shell(line, timeout).separated().observed();
     let (mut ran, observed) = execute(sandbox, exec, redactor).await?;
-    ran.mark_tampered(held.changed_since(sandbox, &stamps).await?);
+    ran.mark_tampered(held.changed_since(sandbox, stamps).await?);
     Ok((ran, observed))
 }
 

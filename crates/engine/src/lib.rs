@@ -6,6 +6,7 @@ pub mod agent;
 pub mod audit;
 mod baseline;
 mod check_execution;
+pub mod check_trial;
 pub mod control;
 pub mod egress;
 mod error;

@@ -2,8 +2,8 @@
 //!
 //! A file that differs before the check is put back, and a new file that a test runner would load by itself is removed.
 //! A file that anything writes to during the check makes the check fail, even if its content is put back in time: its
-//! stamp shows the write. Not noticed: a folder above it that is renamed and renamed back while the check runs, and
-//! files beyond the limits below.
+//! stamp shows the write. So does a folder above it that is moved, even if it is moved back. Not noticed: files beyond
+//! the limits below.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use ralph_core::decide_next_step;
 use ralph_core::event::RunStart;
 use ralph_core::hash::sha256;
 use ralph_core::proof_files::{self, ChangedPath, ObservedFiles, PathChangeKind, ProofFileChanges, ProofFileRules};
+use ralph_sandbox::files::FolderWatch;
 use ralph_sandbox::{FileStamp, Sandbox};
 
 use crate::error::Error;
@@ -125,9 +126,12 @@ pub(crate) struct HeldFiles {
     unchanged: Mutex<HashMap<String, FileStamp>>,
 }
 
-/// The stamps of the held files before a check.
+/// What shows later whether anything changed the held files.
 #[derive(Debug)]
-pub(crate) struct HeldStamps(Vec<Option<FileStamp>>);
+pub(crate) struct HeldStamps {
+    files: Vec<Option<FileStamp>>,
+    folders: Option<FolderWatch>,
+}
 
 impl HeldFiles {
     /// Finds the files in a repository on the host.
@@ -136,13 +140,16 @@ impl HeldFiles {
         let HeldFileRules { start, task_path, protected, may_change, commands, observed, left_out } = rules;
         let (globs, may_change) = (git::globs(protected.iter()), git::globs(may_change.iter()));
         let entries = odb.files_at(&start).await?;
+        let base: BTreeSet<String> = entries.iter().map(|entry| entry.path.clone()).collect();
+        let named = read_settings(&odb, &entries, &base).await?;
         let reason = |path: &str| {
+            let is_judge = || proof_files::is_judge(path) || named.contains(path);
             if path == task_path {
                 None
             } else if globs.is_match(path) {
                 Some(HeldReason::Protected)
             } else {
-                (proof_files::is_judge(path) && !may_change.is_match(path)).then_some(HeldReason::Judge)
+                (is_judge() && !may_change.is_match(path)).then_some(HeldReason::Judge)
             }
         };
         let (held, links) = held_entries(&odb, &entries, reason).await?;
@@ -159,7 +166,6 @@ impl HeldFiles {
             files.push(HeldFile { path, reason, sha256: content.map(|bytes| sha256(bytes)), mode: entry.mode & 0o777 });
         }
         let makefiles = read_makefiles(&odb, &entries).await?;
-        let base = entries.into_iter().map(|entry| entry.path).collect();
         let unchanged = Mutex::new(HashMap::new());
         Ok(Self {
             globs,
@@ -255,7 +261,9 @@ impl HeldFiles {
         if written {
             stamps = self.stamps(sandbox).await?;
         }
-        Ok(HeldStamps(stamps))
+        let folders = self.files.iter().flat_map(|file| Path::new(&file.path).ancestors().skip(1));
+        let folders = folders.filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned).collect();
+        Ok(HeldStamps { files: stamps, folders: sandbox.watch_folders(folders).await? })
     }
 
     fn is_known(&self, file: &HeldFile, stamp: Option<&FileStamp>) -> bool {
@@ -272,13 +280,15 @@ impl HeldFiles {
         }
     }
 
-    /// Returns the files that were written to since the stamps were taken.
-    pub(crate) async fn changed_since(&self, sandbox: &dyn Sandbox, before: &HeldStamps) -> Result<Vec<String>, Error> {
+    /// Returns the files that were written to since the stamps were taken, and the folders that were moved.
+    pub(crate) async fn changed_since(&self, sandbox: &dyn Sandbox, before: HeldStamps) -> Result<Vec<String>, Error> {
         let now = self.stamps(sandbox).await?;
+        let moved = before.folders.map(FolderWatch::moved).unwrap_or_default();
         let differs = |(file, (then, now)): (&HeldFile, (&Option<FileStamp>, &Option<FileStamp>))| {
             (then.is_none() || then != now).then(|| file.path.clone())
         };
-        Ok(self.files.iter().zip(before.0.iter().zip(&now)).filter_map(differs).collect())
+        let written = self.files.iter().zip(before.files.iter().zip(&now)).filter_map(differs);
+        Ok(written.chain(moved.iter().map(|folder| format!("{}/", folder.display()))).collect())
     }
 
     async fn stamps(&self, sandbox: &dyn Sandbox) -> Result<Vec<Option<FileStamp>>, Error> {
@@ -345,6 +355,23 @@ async fn read_makefiles(odb: &ObjectDb, entries: &[TreeEntry]) -> Result<Vec<Str
         entries.iter().filter(|entry| is_makefile(&entry.path)).take(MAX_MAKEFILES).map(|entry| &entry.sha).collect();
     let contents = odb.read_blobs(&wanted, FILE_CAP).await?.unwrap_or_default();
     Ok(contents.into_values().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect())
+}
+
+/// Returns the files of a commit that the settings of its test runners name.
+async fn read_settings(
+    odb: &ObjectDb,
+    entries: &[TreeEntry],
+    base: &BTreeSet<String>,
+) -> Result<BTreeSet<String>, Error> {
+    const MAX_SETTINGS: usize = 200;
+    let is_wanted = |entry: &&TreeEntry| proof_files::is_settings_file(&entry.path);
+    let wanted: Vec<&TreeEntry> = entries.iter().filter(is_wanted).take(MAX_SETTINGS).collect();
+    let shas: Vec<&Sha> = wanted.iter().map(|entry| &entry.sha).collect();
+    let contents = odb.read_blobs(&shas, CONTENT_CAP).await?.unwrap_or_default();
+    let texts = wanted.iter().filter_map(|entry| Some((&entry.path, contents.get(&entry.sha)?)));
+    Ok(texts
+        .flat_map(|(path, bytes)| proof_files::files_named_by_settings(path, &String::from_utf8_lossy(bytes), base))
+        .collect())
 }
 
 type HeldEntries<'a> = BTreeMap<String, (&'a TreeEntry, HeldReason)>;

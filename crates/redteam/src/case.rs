@@ -1,4 +1,4 @@
-//! One numbered attack of either suite: how it is selected and reported.
+//! One numbered attack of any suite: how it is selected and reported.
 
 use std::time::{Duration, Instant};
 
@@ -104,8 +104,9 @@ mod tests {
 
     #[test]
     fn numbers_are_unique() {
-        let (cage, egress) = (crate::cage::cases(), crate::egress::cases());
-        let mut ids: Vec<&str> = cage.map(|case| case.id).chain(egress.map(|case| case.id)).collect();
+        let (cage, egress, proofs) = (crate::cage::cases(), crate::egress::cases(), crate::proofs::cases());
+        let cage = cage.map(|case| case.id);
+        let mut ids: Vec<&str> = cage.chain(egress.map(|case| case.id)).chain(proofs.map(|case| case.id)).collect();
         let count = ids.len();
         ids.sort_unstable();
         ids.dedup();

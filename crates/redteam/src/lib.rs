@@ -1,7 +1,7 @@
-//! Attacks the cage and the egress proxy, and proves for each refusal that the same attack works without it.
+//! Attacks the cage, the egress proxy and proofs, and proves for each refusal that the same attack works without it.
 //!
-//! [`cage`] attacks what the kernel has to refuse, [`egress`] what only the proxy can refuse. Both report into one
-//! [`RedteamReport`]. What every backend must do correctly without an attacker is tested by
+//! [`cage`] attacks what the kernel has to refuse, [`egress`] what only the proxy can refuse, [`proofs`] what a check may
+//! not believe. All report into one [`RedteamReport`]. What every backend must do correctly without an attacker is tested by
 //! `ralph_sandbox::conformance`.
 
 #[cfg(target_os = "linux")]
@@ -10,6 +10,8 @@ pub mod cage;
 mod case;
 #[cfg(target_os = "linux")]
 pub mod egress;
+#[cfg(target_os = "linux")]
+pub mod proofs;
 mod report;
 mod suite;
 

@@ -25,6 +25,8 @@ pub enum AttackArea {
     RX,
     /// What remains after a sandbox.
     PE,
+    /// Proofs.
+    PF,
 }
 
 impl AttackArea {
@@ -38,6 +40,7 @@ impl AttackArea {
             Some("PC") => Self::PC,
             Some("RX") => Self::RX,
             Some("PE") => Self::PE,
+            Some("PF") => Self::PF,
             _ => Self::FS,
         }
     }

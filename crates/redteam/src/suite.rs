@@ -1,4 +1,4 @@
-//! Runs both suites against one backend. The one entry of the crate that exists on every system.
+//! Runs the suites against one backend. The one entry of the crate that exists on every system.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -29,6 +29,7 @@ pub async fn run_suites(
 ) -> Option<RedteamReport> {
     use crate::cage::{self, RedteamTarget};
     use crate::egress::{self, EgressSuiteOptions};
+    use crate::proofs::{self, ProofTarget};
 
     let target = RedteamTarget::for_backend(request.backend, request.dir.clone());
     let mut report = cage::run(&target, request.only, on_case).await;
@@ -38,6 +39,13 @@ pub async fn run_suites(
     } else {
         let why = "the suite's fake network can serve only the listeners of cages";
         egress::skip(why, request.only, &mut report, on_case);
+    }
+    if request.backend.capabilities().separation {
+        let target = ProofTarget { backend: request.backend, search_path: request.search_path.clone() };
+        proofs::run(&target, request.only, &mut report, on_case).await;
+    } else {
+        let why = "the backend cannot separate the processes of a check";
+        proofs::skip(why, request.only, &mut report, on_case);
     }
     Some(report)
 }
@@ -58,7 +66,8 @@ pub async fn run_suites(
 pub fn selects_any(only: &str) -> bool {
     #[cfg(target_os = "linux")]
     return crate::cage::cases().any(|case| case.is_selected(only))
-        || crate::egress::cases().any(|case| case.is_selected(only));
+        || crate::egress::cases().any(|case| case.is_selected(only))
+        || crate::proofs::cases().any(|case| case.is_selected(only));
     #[cfg(not(target_os = "linux"))]
     return !only.is_empty();
 }

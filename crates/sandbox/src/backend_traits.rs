@@ -1,6 +1,6 @@
 //! Defines the two traits that every backend implements, and the plain data they exchange.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use crate::files::FolderWatch;
 use crate::{EgressSupport, Error, ExecExit, ExecRequest, OutputSink};
 use ralph_core::config::{IsolationLevel, ToolchainSelection};
 
@@ -236,6 +237,8 @@ pub trait Sandbox: fmt::Debug + Send + Sync {
     /// Returns the stamp of each file; `None` where there is no regular file. Equal stamps mean that nothing wrote to the
     /// file in between.
     async fn stamps(&self, paths: &[PathBuf]) -> Result<Vec<Option<FileStamp>>, Error>;
+    /// Watches folders from now on: moving one away and back changes no stamp. `None` where the backend cannot.
+    async fn watch_folders(&self, folders: BTreeSet<PathBuf>) -> Result<Option<FolderWatch>, Error>;
     /// Lists a directory, sorted by name.
     async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error>;
     /// Creates a directory and its missing parents; existing ones are not an error.

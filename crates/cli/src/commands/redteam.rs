@@ -23,7 +23,7 @@ pub(crate) async fn redteam(setup: &CliSetup, args: &RedteamArgs, ui: &mut Ui) -
         && !selects_any(only)
     {
         return Err(CliError::usage(format!("no case matches `{only}`"))
-            .hint("use an area (FS, PR, KS, NE, DN, PC, RX, PE), a case like FS-01, or `KS-04*`"));
+            .hint("use an area (FS, PR, KS, NE, DN, PC, RX, PE, PF), a case like FS-01, or `KS-04*`"));
     }
     let began = Instant::now();
     let quiet = ui.json();

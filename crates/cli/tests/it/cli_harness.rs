@@ -224,9 +224,15 @@ impl RalphProcess {
 
     /// Waits for its end; a panic of ralph itself fails the test in any case.
     #[track_caller]
-    pub(crate) fn wait(mut self) -> ProcessOutput {
+    pub(crate) fn wait(self) -> ProcessOutput {
+        self.wait_up_to(TIMEOUT)
+    }
+
+    /// Waits for the end of a command that is known to take long.
+    #[track_caller]
+    pub(crate) fn wait_up_to(mut self, timeout: Duration) -> ProcessOutput {
         let mut status = None;
-        wait_until("the end of the command", || {
+        wait_until_or(timeout, "the end of the command", || {
             status = self.child.try_wait().expect("it is ours");
             status.is_some()
         });
@@ -243,8 +249,13 @@ impl RalphProcess {
 
 /// Polls until a condition holds.
 #[track_caller]
-pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
+pub(crate) fn wait_until(what: &str, holds: impl FnMut() -> bool) {
+    wait_until_or(TIMEOUT, what, holds);
+}
+
+#[track_caller]
+fn wait_until_or(timeout: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + timeout;
     while !holds() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(5));

@@ -96,6 +96,13 @@ impl ProofFileChanges {
         self.lists().into_iter().any(|list| list.iter().any(|other| other == path))
     }
 
+    /// Returns whether any entry names a path, alone or with the lines found in it.
+    pub fn mentions(&self, path: &str) -> bool {
+        let names =
+            |entry: &String| entry.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
+        self.lists().into_iter().any(|list| list.iter().any(names))
+    }
+
     /// Adds what another check found.
     pub fn merge(&mut self, other: &Self) {
         for (own, more) in self.lists_mut().into_iter().zip(other.lists()) {

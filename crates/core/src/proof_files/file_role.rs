@@ -43,30 +43,92 @@ const TEST_FOLDERS: [&str; 8] =
 const SPEC_FOLDERS: [&str; 2] = ["spec", "specs"];
 
 /// Folders of programs and modules that shadow installed ones.
-const SHADOW_FOLDERS: [&str; 3] = ["node_modules", "__pycache__", ".bundle"];
+const SHADOW_FOLDERS: [&str; 4] = ["node_modules", "__pycache__", ".bundle", ".yarn"];
+
+/// Ends of folders that name plugins of installed Python programs.
+const PLUGIN_FOLDER_ENDS: [&str; 2] = [".egg-info", ".dist-info"];
+
+/// Packages of the JVM that tests are written with. A class of theirs in a project is found before the installed one.
+const JVM_TEST_PACKAGES: [&str; 14] = [
+    "org/junit/",
+    "junit/framework/",
+    "org/testng/",
+    "org/hamcrest/",
+    "org/assertj/",
+    "org/mockito/",
+    "org/opentest4j/",
+    "org/spockframework/",
+    "com/google/common/truth/",
+    "io/kotest/",
+    "kotlin/test/",
+    "org/scalatest/",
+    "io/cucumber/",
+    "org/apache/maven/",
+];
+
+/// Starts of the names of services that a test engine of the JVM loads from a project.
+const JVM_TEST_SERVICES: [&str; 4] = ["org.junit.", "org.testng.", "io.cucumber.", "org.mockito."];
 
 const PYTHON_SETTINGS: [&str; 7] =
     ["conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "noxfile.py", ".coveragerc"];
 
 /// Names of settings in JavaScript without their end (`.js`, `.ts`, `.json`, …).
-const JAVASCRIPT_SETTINGS: [&str; 10] = [
+const JAVASCRIPT_SETTINGS: [&str; 26] = [
     "ava.config",
     "jest.config",
+    "jest-config",
     "jest.setup",
+    "jest-setup",
+    "jest-preset",
+    "setup-jest",
     "vitest.config",
     "vitest.setup",
+    "vitest-setup",
     "vitest.workspace",
     ".mocharc",
+    "jasmine",
     "karma.conf",
     "playwright.config",
     "cypress.config",
+    "wdio.conf",
+    "nightwatch.conf",
+    "setupTests",
+    "setup-tests",
+    "test-setup",
+    ".nycrc",
+    ".c8rc",
+    ".taprc",
+    ".testcaferc",
+    "bunfig",
 ];
 
-const RUBY_SETTINGS: [&str; 4] = [".rspec", ".rspec-local", "spec_helper.rb", "rails_helper.rb"];
+const RUBY_SETTINGS: [&str; 5] = [".rspec", ".rspec-local", ".simplecov", "spec_helper.rb", "rails_helper.rb"];
 
-const STARTUP_HOOKS: [&str; 5] = ["sitecustomize.py", "usercustomize.py", ".npmrc", ".yarnrc", ".pnpmfile.cjs"];
+const JVM_SETTINGS: [&str; 2] = ["junit-platform.properties", "testng.xml"];
 
-const BUILD_FILES: [&str; 40] = [
+const DOTNET_SETTINGS: [&str; 2] = ["xunit.runner.json", "testconfig.json"];
+
+const STARTUP_HOOKS: [&str; 11] = [
+    "sitecustomize.py",
+    "usercustomize.py",
+    ".npmrc",
+    ".yarnrc",
+    ".yarnrc.yml",
+    ".pnpmfile.cjs",
+    ".pnpmfile.mjs",
+    ".pnp.cjs",
+    ".pnp.loader.mjs",
+    "gradlew",
+    "mvnw",
+];
+
+/// Folders of dependencies that come with the project, and of settings of a build tool.
+const BUILD_FOLDERS: [&str; 2] = ["vendor", ".mvn"];
+
+const BUILD_FILES: [&str; 43] = [
+    "CMakePresets.json",
+    "CMakeUserPresets.json",
+    "pnpm-workspace.yaml",
     "Directory.Build.props",
     "Directory.Build.targets",
     "global.json",
@@ -109,15 +171,19 @@ const BUILD_FILES: [&str; 40] = [
     "tsconfig.json",
 ];
 
-const BUILD_FILE_STARTS: [&str; 4] = ["vite.config.", "babel.config.", ".babelrc", "webpack.config."];
+const BUILD_FILE_STARTS: [&str; 5] = ["vite.config.", "babel.config.", ".babelrc", ".swcrc", "webpack.config."];
 
 /// Returns what a file of a project is to its proofs.
 pub(super) fn file_role(path: &str) -> FileRole {
     let folders: Vec<&str> = path.split('/').collect();
     let Some((name, folders)) = folders.split_last() else { return FileRole::Other };
     let language = language_of(name);
-    if folders.iter().any(|folder| SHADOW_FOLDERS.contains(folder))
+    let is_plugin_folder = |folder: &&str| PLUGIN_FOLDER_ENDS.iter().any(|end| folder.ends_with(end));
+    let is_shadow_folder = |folder: &&str| SHADOW_FOLDERS.contains(folder) || is_plugin_folder(folder);
+    if folders.iter().any(is_shadow_folder)
         || STARTUP_HOOKS.contains(name)
+        || matches!(folders, [.., "gradle" | ".mvn", "wrapper"])
+        || (language == TestLanguage::Jvm && in_test_package(path))
         || has_end(name, &["pth", "pyc", "pyo"])
     {
         return FileRole::StartupHook;
@@ -132,6 +198,7 @@ pub(super) fn file_role(path: &str) -> FileRole {
         return FileRole::Test(language);
     }
     if BUILD_FILES.contains(name)
+        || folders.iter().any(|folder| BUILD_FOLDERS.contains(folder))
         || BUILD_FILE_STARTS.iter().any(|start| name.starts_with(start))
         || has_end(name, &["mk", "cmake", "csproj", "fsproj", "gradle", "gemspec"])
         || *name == "rust-toolchain"
@@ -149,6 +216,13 @@ fn settings_language(name: &str, folders: &[&str]) -> Option<TestLanguage> {
         Some(TestLanguage::JavaScript)
     } else if RUBY_SETTINGS.contains(&name) {
         Some(TestLanguage::Ruby)
+    } else if JVM_SETTINGS.contains(&name)
+        || (folders.ends_with(&["META-INF", "services"])
+            && JVM_TEST_SERVICES.iter().any(|start| name.starts_with(start)))
+    {
+        Some(TestLanguage::Jvm)
+    } else if DOTNET_SETTINGS.contains(&name) || has_end(name, &["runsettings"]) {
+        Some(TestLanguage::DotNet)
     } else if (folders.last() == Some(&".cargo") && stem == "config")
         || (folders.last() == Some(&".config") && name == "nextest.toml")
     {
@@ -156,6 +230,13 @@ fn settings_language(name: &str, folders: &[&str]) -> Option<TestLanguage> {
     } else {
         None
     }
+}
+
+/// Returns whether a source file is in a package that tests are written with.
+fn in_test_package(path: &str) -> bool {
+    JVM_TEST_PACKAGES.iter().any(|package| {
+        path.starts_with(package) || path.match_indices(package).any(|(at, _)| path[..at].ends_with('/'))
+    })
 }
 
 /// Returns whether a name is that of a test in its language.
@@ -231,14 +312,42 @@ mod tests {
         check(&["conftest.py", "tests/conftest.py", "pytest.ini"], FileRole::RunnerSettings(Python));
         check(&["jest.config.ts", ".mocharc.yml", ".mocharc"], FileRole::RunnerSettings(JavaScript));
         check(&[".rspec", "spec/spec_helper.rb"], FileRole::RunnerSettings(Ruby));
+        check(
+            &["src/setupTests.ts", ".nycrc.json", "bunfig.toml", "jest-preset.js"],
+            FileRole::RunnerSettings(JavaScript),
+        );
+        check(
+            &[
+                "src/main/resources/junit-platform.properties",
+                "src/main/resources/META-INF/services/org.junit.jupiter.api.extension.Extension",
+            ],
+            FileRole::RunnerSettings(Jvm),
+        );
+        check(&["xunit.runner.json", "ci.runsettings"], FileRole::RunnerSettings(DotNet));
         check(&[".cargo/config.toml", "a/.cargo/config", ".config/nextest.toml"], FileRole::RunnerSettings(Rust));
         check(
-            &["node_modules/.bin/node", "x/sitecustomize.py", "a.pth", "__pycache__/t.cpython-313.pyc", ".npmrc"],
+            &[
+                "node_modules/.bin/node",
+                "x/sitecustomize.py",
+                "a.pth",
+                "__pycache__/t.cpython-313.pyc",
+                ".npmrc",
+                "x.egg-info/entry_points.txt",
+                "src/main/java/org/junit/jupiter/api/Assertions.java",
+                "org/junit/Assert.java",
+                "gradlew",
+                ".mvn/wrapper/maven-wrapper.properties",
+                "gradle/wrapper/gradle-wrapper.jar",
+                ".yarn/releases/yarn-4.cjs",
+            ],
             FileRole::StartupHook,
         );
         check(
             &[
                 ".mvn/maven.config",
+                ".mvn/extensions.xml",
+                "vendor/modules.txt",
+                "vendor/github.com/x/y/a.go",
                 "rust-toolchain",
                 "Cargo.toml",
                 "a/pom.xml",
@@ -260,6 +369,8 @@ mod tests {
                 "TestimonialService.kt",
                 "testing/x.py",
                 "src/attest.go",
+                "src/main/java/com/norg/junit/X.java",
+                "src/vendors/list.ts",
                 "",
                 "a/",
             ],

@@ -12,6 +12,7 @@ mod inline_tests;
 mod observed_files;
 mod protected_sections;
 mod script_paths;
+mod settings_paths;
 mod test_runner_config;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,7 @@ pub use changed_files::{ChangedPath, PathChangeKind, ProofFileChanges, ProofFile
 pub use inline_tests::{added_exits, weakened_tests};
 pub use observed_files::ObservedFiles;
 pub use protected_sections::PinnedSection;
+pub use settings_paths::{files_named_by_settings, is_settings_file};
 
 use script_paths::{ScriptArgument, SimpleCommand};
 use test_runner_config::TestRunnerConfig;

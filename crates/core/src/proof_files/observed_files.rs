@@ -69,7 +69,7 @@ impl ObservedFiles {
         self.missing.contains_key(path)
             && self.outside.iter().any(|outside| {
                 let outside = outside.rsplit('/').next().unwrap_or(outside);
-                let ends = ["rb", "pm", "pl", "lua"];
+                let ends = ["rb", "pm", "pl", "lua", "h", "hh", "hpp"];
                 let is_module = name.rsplit_once('.').is_some_and(|(_, end)| ends.contains(&end));
                 outside == name && (is_module || !name.contains('.'))
             })
@@ -161,10 +161,15 @@ mod tests {
 
     #[test]
     fn programs_and_modules_found_elsewhere() {
-        let seen =
-            observed("", "ruby:lib/set.rb sh:bin/python3 sh:done.txt", "/usr/lib/ruby/3.3.0/set.rb /usr/bin/python3");
+        let seen = observed(
+            "",
+            "ruby:lib/set.rb sh:bin/python3 sh:done.txt cc1:include/assert.h cc1:include/app.h",
+            "/usr/lib/ruby/3.3.0/set.rb /usr/bin/python3 /usr/include/assert.h",
+        );
         for (path, want) in [
             ("lib/set.rb", true),
+            ("include/assert.h", true),
+            ("include/app.h", false),
             ("bin/python3", true),
             ("done.txt", false),
             ("src/set.rb", false),

@@ -185,10 +185,13 @@ impl SimpleCommand {
         folders
     }
 
-    /// Returns the words that name a configuration file.
+    /// Returns the words that name a configuration file, or code that is loaded before the tests.
     pub(super) fn config_paths(&self) -> Vec<String> {
         let mut found = Vec::new();
-        let names = |flag: &str| matches!(flag, "-c" | "-f" | "--file" | "--makefile") || flag.contains("config");
+        let names = |flag: &str| {
+            matches!(flag, "-c" | "-f" | "-r" | "--file" | "--makefile" | "--require" | "--import" | "--setupFiles")
+                || flag.contains("config")
+        };
         for pair in self.words.windows(2) {
             if let [flag, value] = pair
                 && flag.starts_with('-')

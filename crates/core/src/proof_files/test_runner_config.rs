@@ -64,6 +64,10 @@ impl TestRunnerConfig {
         if is_npm(program) {
             return Self::for_npm_script(program, simple.arguments());
         }
+        // It has no settings of its own, but may load code before the tests.
+        if matches!(program, "node" | "nodejs" | "tsx") && simple.arguments().iter().any(|word| word == "--test") {
+            return vec![Self::default()];
+        }
         let goal = |word: &&String| !word.starts_with('-') && !word.contains(['=', '$', '>', '<', '/']);
         let goals: Vec<String> = match program {
             "make" | "gmake" | "just" => simple.arguments().iter().filter(goal).cloned().collect(),

@@ -1,9 +1,11 @@
 //! Wraps a sandbox so that every command gets the variables of its grant.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use ralph_sandbox::files::FolderWatch;
 use ralph_sandbox::{DirectoryEntry, Error, ExecExit, ExecRequest, FileStamp, OutputSink, Sandbox};
 
 /// Adds variables to every command. They are held in memory only, never on disk.
@@ -51,6 +53,10 @@ impl Sandbox for EnvSandbox {
 
     async fn stamps(&self, paths: &[PathBuf]) -> Result<Vec<Option<FileStamp>>, Error> {
         self.inner.stamps(paths).await
+    }
+
+    async fn watch_folders(&self, folders: BTreeSet<PathBuf>) -> Result<Option<FolderWatch>, Error> {
+        self.inner.watch_folders(folders).await
     }
 
     async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error> {

@@ -52,6 +52,7 @@ pub use begin::{PreparedRun, RunSpec, begin, run_baseline};
 pub(crate) use controls::apply_at_rest;
 pub use conversation::CONVERSATION_FILE;
 pub use interrupts::StopSignals;
+pub(crate) use proof_files::find_files_of_commands;
 pub use proposals::read_proposals;
 pub use rebuild_from_sandbox::{SandboxOrigin, adopt, sandbox_origin};
 pub use resume::{BudgetRaise, RecreateSandbox, resume};

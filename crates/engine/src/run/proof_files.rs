@@ -20,12 +20,27 @@ pub(super) async fn find_proof_files(bare: &BareRepo, start: &Sha, task: &Task) 
     let boxes = PinnedBox::from_task(task);
     let proofs: Vec<&String> =
         boxes.iter().flat_map(|pinned| &pinned.proofs).filter(|proof| !gates.contains(proof)).collect();
+    let mut found = find_files_of_commands(bare, start, &gates, &proofs, &front.protected_paths).await?;
+    // What the task gives to the run is not protected from it.
+    let freed = git::globs(front.freed_paths().iter());
+    found.files.retain(|path| !freed.is_match(path));
+    found.parts.retain(|part| !freed.is_match(&part.path));
+    Ok(found)
+}
+
+/// Finds the files that decide whether commands succeed, without those that `protected` excludes with a `!path`.
+pub(crate) async fn find_files_of_commands(
+    bare: &BareRepo,
+    start: &Sha,
+    gates: &[&String],
+    proofs: &[&String],
+    protected: &[String],
+) -> Result<ProofFiles, Error> {
     let mut base = StartCommitFiles::default();
     base.files.extend(bare.odb().files_at(start).await?.into_iter().map(|entry| entry.path));
     let mut found = ProofFiles::default();
     for _ in 0..MAX_SCRIPT_DEPTH {
-        found =
-            proof_files::find_proof_files(gates.iter().copied(), proofs.iter().copied(), &base, &front.protected_paths);
+        found = proof_files::find_proof_files(gates.iter().copied(), proofs.iter().copied(), &base, protected);
         if found.unread.is_empty() {
             break;
         }
@@ -34,9 +49,5 @@ pub(super) async fn find_proof_files(bare: &BareRepo, start: &Sha, task: &Task) 
             base.read.insert(path.clone(), bytes.and_then(|bytes| String::from_utf8(bytes).ok()));
         }
     }
-    // What the task gives to the run is not protected from it.
-    let freed = git::globs(front.freed_paths().iter());
-    found.files.retain(|path| !freed.is_match(path));
-    found.parts.retain(|part| !freed.is_match(&part.path));
     Ok(found)
 }

@@ -1,5 +1,6 @@
 //! Tests a backend unknown to the engine, with its own egress: `sandbox_lifecycle::create` must be enough for it.
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use ralph_engine::egress::EgressRequest;
 use ralph_engine::host_environment::HostContext;
 use ralph_engine::sandbox_lifecycle::{self, SandboxRequest};
 use ralph_engine::store::RalphHome;
+use ralph_sandbox::files::FolderWatch;
 use ralph_sandbox::local::LocalBackend;
 use ralph_sandbox::{
     Backend, BackendCapabilities, BackendCheck, DirectoryEntry, EgressServer, EgressSockets, EgressSupport, Error,
@@ -95,6 +97,10 @@ impl Sandbox for LoopbackSandbox {
 
     async fn stamps(&self, paths: &[PathBuf]) -> Result<Vec<Option<FileStamp>>, Error> {
         self.inner.stamps(paths).await
+    }
+
+    async fn watch_folders(&self, folders: BTreeSet<PathBuf>) -> Result<Option<FolderWatch>, Error> {
+        self.inner.watch_folders(folders).await
     }
 
     async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error> {

@@ -3,4 +3,5 @@
 
 mod cage;
 mod egress;
+mod proofs;
 mod unprivileged;

@@ -23,3 +23,8 @@ fn the_whole_cage_holds() {
 fn every_missing_mechanism_is_noticed() {
     run_as_nobody("cage::every_missing_mechanism_is_noticed");
 }
+
+#[test]
+fn a_product_cannot_reach_its_judge() {
+    run_as_nobody("proofs::a_product_cannot_reach_its_judge");
+}

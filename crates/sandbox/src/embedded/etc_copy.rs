@@ -13,19 +13,23 @@ use super::visible_host_paths::identity_files;
 use crate::{files, random_name};
 
 /// Settings that contain no secrets and that programs need to run.
-const PUBLIC_SETTINGS: [&str; 24] = [
+const PUBLIC_SETTINGS: [&str; 27] = [
     "alternatives",
     "bash.bashrc",
     "ca-certificates",
     "ca-certificates.conf",
     "crypto-policies",
     "debian_version",
+    "dotnet",
     "fonts",
     "ld.so.cache",
     "ld.so.conf",
     "ld.so.conf.d",
     "localtime",
     "magic",
+    // Not its `settings.xml`, which may have passwords.
+    "maven/logging",
+    "maven/m2.conf",
     "mime.types",
     "os-release",
     "pki/ca-trust",

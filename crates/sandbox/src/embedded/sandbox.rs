@@ -1,6 +1,6 @@
 //! Implements one sandbox of the `embedded` backend: a folder on the host, and a cage that is built when it is needed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +14,7 @@ use super::launcher_protocol::ProgramRequest;
 use super::layout::PROXY_PORT;
 use super::toolchains::CageToolchains;
 use super::{EXCHANGE, HOME, WORKSPACE};
-use crate::files::{self, RootDir};
+use crate::files::{self, FolderWatch, RootDir};
 use crate::isolation_mechanism::IsolationMechanism;
 use crate::sandbox_dirs::{SandboxMeta, blocking, is_variable_name};
 use crate::{DirectoryEntry, Error, ExecExit, ExecRequest, FileStamp, OutputSink, Sandbox, SandboxNetwork};
@@ -151,6 +151,10 @@ impl Sandbox for EmbeddedSandbox {
     async fn stamps(&self, paths: &[PathBuf]) -> Result<Vec<Option<FileStamp>>, Error> {
         let paths = paths.to_vec();
         self.with_file(Path::new("."), move |root, _| Ok(files::stamps(root, &paths))).await
+    }
+
+    async fn watch_folders(&self, folders: BTreeSet<PathBuf>) -> Result<Option<FolderWatch>, Error> {
+        self.with_file(Path::new("."), move |root, _| files::watch_folders(root, &folders)).await
     }
 
     async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error> {

@@ -1,6 +1,7 @@
 //! Takes stamps of files, which show whether anything wrote to a file in between: no process can set the time of a
 //! file's last change.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, statat};
@@ -11,14 +12,29 @@ use crate::FileStamp;
 
 /// Returns the stamp of each file; `None` where there is no regular file, or a link on the way to it.
 pub fn stamps(root: &RootDir, paths: &[PathBuf]) -> Vec<Option<FileStamp>> {
-    paths.iter().map(|path| stamp(root, path)).collect()
+    // Files of one folder follow each other, and the way to it is walked once.
+    let mut last: Option<(&Path, Option<OwnedFd>)> = None;
+    let mut found = Vec::with_capacity(paths.len());
+    for path in paths {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        if last.as_ref().is_none_or(|(known, _)| *known != folder) {
+            last = Some((folder, open_folder(root, path)));
+        }
+        let here = last.as_ref().and_then(|(_, here)| here.as_ref());
+        found.push(here.and_then(|here| stamp(here, path)));
+    }
+    found
+}
+
+fn open_folder(root: &RootDir, path: &Path) -> Option<OwnedFd> {
+    let (parents, _) = split_file_path(path).ok()?;
+    root.walk(path, &parents, MissingDirPolicy::Fail, "read").ok()
 }
 
 #[expect(clippy::useless_conversion, reason = "the type of `st_mode` differs between operating systems")]
-fn stamp(root: &RootDir, path: &Path) -> Option<FileStamp> {
-    let (parents, name) = split_file_path(path).ok()?;
-    let here = root.walk(path, &parents, MissingDirPolicy::Fail, "read").ok()?;
-    let stat = statat(&here, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+fn stamp(folder: &OwnedFd, path: &Path) -> Option<FileStamp> {
+    let (_, name) = split_file_path(path).ok()?;
+    let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     (file_type(&stat) == FileType::RegularFile).then(|| FileStamp {
         inode: stat.st_ino,
         mode: stat.st_mode.into(),

@@ -7,6 +7,7 @@
 //! with files that the agent may not see.
 
 mod change_stamps;
+mod folder_watch;
 mod path;
 mod read;
 mod remove_tree;
@@ -14,6 +15,7 @@ mod root_dir;
 mod write;
 
 pub use change_stamps::stamps;
+pub use folder_watch::{FolderWatch, watch_folders};
 pub(crate) use read::open;
 pub use read::{MAX_ENTRIES, copy_out, list, read};
 pub use remove_tree::remove_tree;

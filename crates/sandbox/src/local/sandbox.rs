@@ -1,6 +1,6 @@
 //! Implements one sandbox of the `local` backend: a folder with a workspace, a home and an exchange directory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::DirBuilder;
 use std::io;
@@ -17,7 +17,7 @@ use super::backend::LocalState;
 use super::process_tag::{self, EndMode, ProcessTag};
 use super::program_lookup;
 use super::subprocess::{RunningCommand, signal_group};
-use crate::files::{self, RootDir};
+use crate::files::{self, FolderWatch, RootDir};
 use crate::sandbox_dirs::{SandboxMeta, blocking, is_variable_name};
 use crate::{DirectoryEntry, Error, ExecExit, ExecRequest, FileStamp, OutputSink, Sandbox};
 
@@ -184,6 +184,10 @@ impl Sandbox for LocalSandbox {
     async fn stamps(&self, paths: &[PathBuf]) -> Result<Vec<Option<FileStamp>>, Error> {
         let paths = paths.to_vec();
         self.with_file(Path::new("."), move |root, _| Ok(files::stamps(root, &paths))).await
+    }
+
+    async fn watch_folders(&self, folders: BTreeSet<PathBuf>) -> Result<Option<FolderWatch>, Error> {
+        self.with_file(Path::new("."), move |root, _| files::watch_folders(root, &folders)).await
     }
 
     async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error> {

@@ -1,12 +1,14 @@
 //! Tests the conformance suite itself with backends that are broken in one way each: a suite that cannot fail proves
 //! nothing.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use ralph_sandbox::conformance::{self, ConformanceOutcome};
+use ralph_sandbox::files::FolderWatch;
 use ralph_sandbox::local::LocalBackend;
 use ralph_sandbox::{
     Backend, BackendCapabilities, BackendCheck, DirectoryEntry, Error, ExecExit, ExecRequest, ExecStatus, FileStamp,
@@ -146,6 +148,10 @@ impl Sandbox for BrokenSandbox {
 
     async fn stamps(&self, paths: &[PathBuf]) -> Result<Vec<Option<FileStamp>>, Error> {
         self.inner.stamps(paths).await
+    }
+
+    async fn watch_folders(&self, folders: BTreeSet<PathBuf>) -> Result<Option<FolderWatch>, Error> {
+        self.inner.watch_folders(folders).await
     }
 
     async fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>, Error> {

@@ -107,9 +107,15 @@ pub async fn discard_status_index(sandbox: &dyn Sandbox) -> Result<(), Error> {
     Ok(())
 }
 
-const CLEAR: &str = r#"if [ -L "$1" ] || [ ! -f "$1" ]; then rm -rf -- "./$1"; fi"#;
+const CLEAR: &str = r#"rest=$1 folder=.
+while :; do
+  case $rest in */*) ;; *) break ;; esac
+  folder=$folder/${rest%%/*} rest=${rest#*/}
+  if [ -L "$folder" ] || { [ -e "$folder" ] && [ ! -d "$folder" ]; }; then rm -f -- "$folder"; fi
+done
+if [ -L "$1" ] || [ ! -f "$1" ]; then rm -rf -- "./$1"; fi"#;
 
-/// Removes anything at a path that is not a plain file.
+/// Removes anything at a path that is not a plain file, and links and files in the place of the folders above it.
 pub async fn remove_non_file(sandbox: &dyn Sandbox, path: &str) -> Result<(), Error> {
     GitScript::new("clear a path", CLEAR, vec![tree_path(path)?]).run(sandbox).await?;
     Ok(())

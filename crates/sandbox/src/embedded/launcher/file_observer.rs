@@ -22,7 +22,7 @@ use super::syscalls::{self, StoppedCall};
 const MAX_PATHS: usize = 50_000;
 
 /// Where installed programs and modules end, of which only some are of interest.
-const MODULE_ENDS: [&str; 7] = ["py", "pyc", "so", "rb", "pm", "pl", "lua"];
+const MODULE_ENDS: [&str; 10] = ["py", "pyc", "so", "rb", "pm", "pl", "lua", "h", "hh", "hpp"];
 
 /// As the low half of an argument.
 const AT_FDCWD: u64 = libc::AT_FDCWD.cast_unsigned() as u64;
