@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ralph_core::event::CommitIdentity;
 use ralph_core::identifiers::TaskBranch;
@@ -85,32 +85,26 @@ impl<'a> CheckTrial<'a> {
 
     /// Runs the check on a commit as a run would; `before` is a command that works in the sandbox first.
     pub async fn run_guarded(&self, commit: &str, before: Option<&str>) -> Result<TrialResult, Error> {
-        let commit = resolve(&self.user, commit).await?;
-        let held = HeldFiles::load(&self.bare, self.rules.clone()).await?;
-        let sandbox = self.create_sandbox(&commit, before).await?;
-        let ran = async {
-            let changed = held.changes_until(&commit).await?;
-            let mut changes = held.classify(&changed);
-            held.find_in_sources(&commit, &mut changes).await?;
-            let ran =
-                check_execution::run_check(&*sandbox, &held, &changes, &self.command, TIMEOUT, &self.redactor).await?;
-            let mut result = result_of(&ran);
-            let protected = changed.iter().find(|change| held.globs.is_match(&change.path));
-            result.passed &= protected.is_none() && self.keeps_parts(&commit).await;
-            Ok(result)
-        }
-        .await;
-        sandbox_lifecycle::discard(&*sandbox).await;
-        ran
+        let open = self.open(commit, before).await?;
+        let result = open.check().await;
+        open.close().await;
+        result
     }
 
     /// Runs the check on a commit as a plain command, with whatever `before` left behind.
     pub async fn run_unguarded(&self, commit: &str, before: Option<&str>) -> Result<TrialResult, Error> {
-        let commit = resolve(&self.user, commit).await?;
-        let sandbox = self.create_sandbox(&commit, before).await?;
-        let ran = check_execution::run(&*sandbox, &self.command, ".", TIMEOUT, &self.redactor).await;
-        sandbox_lifecycle::discard(&*sandbox).await;
+        let open = self.open(commit, before).await?;
+        let ran = check_execution::run(&*open.sandbox, &self.command, ".", TIMEOUT, &self.redactor).await;
+        open.close().await;
         Ok(result_of(&ran?))
+    }
+
+    /// Makes a sandbox with a commit, in which the check can run several times.
+    pub async fn open(&self, commit: &str, before: Option<&str>) -> Result<OpenTrial<'_>, Error> {
+        let commit = resolve(&self.user, commit).await?;
+        let held = HeldFiles::load(&self.bare, self.rules.clone()).await?;
+        let sandbox = self.create_sandbox(&commit, before).await?;
+        Ok(OpenTrial { trial: self, sandbox, held, commit })
     }
 
     async fn keeps_parts(&self, commit: &Sha) -> bool {
@@ -145,6 +139,54 @@ impl<'a> CheckTrial<'a> {
             check_execution::run(sandbox, before, ".", TIMEOUT, &self.redactor).await?;
         }
         Ok(())
+    }
+}
+
+/// A sandbox with one commit of a project.
+#[derive(Debug)]
+pub struct OpenTrial<'a> {
+    trial: &'a CheckTrial<'a>,
+    sandbox: Arc<dyn Sandbox>,
+    held: HeldFiles,
+    commit: Sha,
+}
+
+impl OpenTrial<'_> {
+    /// Runs the check as a run would.
+    pub async fn check(&self) -> Result<TrialResult, Error> {
+        let Self { trial, held, commit, .. } = self;
+        let changed = held.changes_until(commit).await?;
+        let mut changes = held.classify(&changed);
+        held.find_in_sources(commit, &mut changes).await?;
+        let mut result = self.run_check(held, &changes).await?;
+        let protected = changed.iter().find(|change| held.globs.is_match(&change.path));
+        result.passed &= protected.is_none() && trial.keeps_parts(commit).await;
+        Ok(result)
+    }
+
+    /// Returns how long a check takes with all files held and with none, for a commit that changed none of them.
+    pub async fn time_held_files(&self) -> Result<(Duration, Duration), Error> {
+        let nothing =
+            HeldFileRules { protected: Vec::new(), may_change: vec!["**".to_owned()], ..self.trial.rules.clone() };
+        let nothing = HeldFiles::load(&self.trial.bare, nothing).await?;
+        let unchanged = ProofFileChanges::default();
+        let began = Instant::now();
+        self.run_check(&self.held, &unchanged).await?;
+        let with = began.elapsed();
+        let began = Instant::now();
+        self.run_check(&nothing, &unchanged).await?;
+        Ok((with, began.elapsed()))
+    }
+
+    async fn run_check(&self, held: &HeldFiles, changes: &ProofFileChanges) -> Result<TrialResult, Error> {
+        let CheckTrial { command, redactor, .. } = self.trial;
+        let ran = check_execution::run_check(&*self.sandbox, held, changes, command, TIMEOUT, redactor).await?;
+        Ok(result_of(&ran))
+    }
+
+    /// Removes the sandbox.
+    pub async fn close(self) {
+        sandbox_lifecycle::discard(&*self.sandbox).await;
     }
 }
 

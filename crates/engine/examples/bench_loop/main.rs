@@ -2,11 +2,12 @@
 //! that does nothing, each figure with its target beside it. Exits with code 1 if a target is missed.
 //!
 //! The machine's own costs (starting a program, flushing a file) are measured in the same moments, so that figures of
-//! different machines can be compared. Not here: checks, proofs and real models.
+//! different machines can be compared. Not here: whole proofs and real models.
 
 mod bench_run;
 mod event_fold;
 mod figures;
+mod held_files;
 mod large_files;
 mod large_repository;
 mod machine_baseline;
@@ -62,6 +63,8 @@ async fn measure(arguments: &BenchArguments) -> BenchResult<BenchReport> {
     table.section("reading a run back");
     event_fold::measure(table)?;
     run_list::measure(table)?;
+    table.section("checks");
+    held_files::measure(table, arguments.search_path()).await?;
     if !quick {
         table.section("large inputs");
         Box::pin(large_repository::measure(table)).await?;
