@@ -422,9 +422,18 @@ pub(crate) struct LintArgs {
     /// Fix what can be fixed mechanically
     #[arg(long)]
     pub(crate) fix: bool,
-    /// Where the baseline runs
+    /// Where the run would be, and where the baseline is
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
+    /// The model profile that the run would use
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// What commands may reach on the network: deny, allowlist or open
+    #[arg(long, value_name = "POLICY", value_parser = network)]
+    pub(crate) network: Option<PolicyMode>,
+    /// Let commands reach this host too; can be given more than once
+    #[arg(long, value_name = "HOST")]
+    pub(crate) allow_host: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -32,23 +32,15 @@ vars! {
     RALPH_MAX_COST: "maximum cost of one run, in US dollars",
     RALPH_MAX_ITERATIONS: "maximum number of iterations of one run",
     RALPH_STATE_DIR: "where runs are kept, instead of the state folder of the system",
-    RALPH_DB_URL: "SQLite index of the dashboard; it can be deleted at any time",
-    RALPH_TOKEN: "access token of the dashboard and its API",
     RALPH_LOG: "log filter, for example `debug` or `ralph_proxy=trace`",
     RALPH_NO_PROGRESS: "no live status line, when set to anything",
     NO_COLOR: "no colour, when set to anything",
     CLICOLOR_FORCE: "colour even when the output is not a terminal, when set to anything but 0",
     XDG_CONFIG_HOME: "folder of `ralph/config.toml` and `ralph/models.yaml`",
     XDG_STATE_HOME: "folder of `ralph/`, where runs are kept",
-    XDG_CACHE_HOME: "folder of `ralph/`, where images and downloads are kept",
-    XDG_DATA_HOME: "folder of `ralph/`, where agents are installed",
-    XDG_RUNTIME_DIR: "folder of sockets and locks that end with the session",
     DAYTONA_API_KEY: "key of the daytona backend",
     DAYTONA_API_URL: "address of Daytona's API, for a self-hosted server",
     GITHUB_PAT: "GitHub token for pushes and pull requests",
-    GITHUB_APP_ID: "GitHub App instead of a token: its id",
-    GITHUB_APP_PRIVATE_KEY_PEM: "GitHub App: its private key",
-    GITHUB_APP_INSTALLATION_ID: "GitHub App: its installation",
     GITHUB_API_URL: "address of GitHub's API, for a self-hosted server",
     CLAUDE_CODE_OAUTH_TOKEN: "Claude subscription for the agent engine",
     ZAI_API_KEY: "key of `zai/…` models",
@@ -100,16 +92,12 @@ vars! {
 /// The names that are read from a `.env` file; other programs' variables are ignored.
 ///
 /// No base URL is among them: a checked-out file must not be able to send a key to an attacker's server.
-pub const DOTENV_NAMES: [&str; 12] = [
+pub const DOTENV_NAMES: [&str; 8] = [
     DAYTONA_API_KEY,
     GITHUB_PAT,
-    GITHUB_APP_ID,
-    GITHUB_APP_PRIVATE_KEY_PEM,
-    GITHUB_APP_INSTALLATION_ID,
     ZAI_API_KEY,
     OPENAI_API_KEY,
     ANTHROPIC_API_KEY,
-    RALPH_DB_URL,
     RALPH_DEFAULT_PROVIDER,
     RALPH_DEFAULT_MODEL_PROFILE,
     RALPH_FALLBACK_MODEL_PROFILE,
@@ -272,8 +260,8 @@ mod tests {
         );
         check("GITHUB_PAT=\"a b\" # c\nZAI_API_KEY='$x\\n'", &[("GITHUB_PAT", "a b"), ("ZAI_API_KEY", "$x\\n")]);
         check(
-            "GITHUB_APP_PRIVATE_KEY_PEM=\"-----BEGIN\nabc\r\nEND\"\nGITHUB_APP_ID=1",
-            &[("GITHUB_APP_PRIVATE_KEY_PEM", "-----BEGIN\nabc\nEND"), ("GITHUB_APP_ID", "1")],
+            "OPENAI_API_KEY=\"-----BEGIN\nabc\r\nEND\"\nGITHUB_PAT=1",
+            &[("OPENAI_API_KEY", "-----BEGIN\nabc\nEND"), ("GITHUB_PAT", "1")],
         );
         check("GITHUB_PAT=\"a\\nb\"", &[("GITHUB_PAT", "a\nb")]);
         check("GITHUB_PAT=a#b", &[("GITHUB_PAT", "a#b")]);

@@ -399,6 +399,9 @@ pub struct RunStart {
     pub gates: Vec<String>,
     pub test_every: RunTestSchedule,
     pub check_timeout_s: u64,
+    /// The longest time that one command of a model may take; none in older runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_timeout_s: Option<u64>,
     pub boxes: Vec<PinnedBox>,
     pub protected_paths: Vec<String>,
     /// Tests and settings of test runners that the run may change with effect on its checks; empty in older runs.

@@ -11,7 +11,7 @@ use ralph_engine::secret::SecretStorage;
 pub(crate) enum SecretCommand {
     /// Store a credential: from standard input, or typed unseen at a terminal
     #[command(
-        after_help = "Examples:\n  ralph secret set ANTHROPIC_API_KEY\n  ralph secret set GITHUB_APP_PRIVATE_KEY_PEM < key.pem\n  ralph secret set CLAUDE_CODE_OAUTH_TOKEN --expires 365"
+        after_help = "Examples:\n  ralph secret set ANTHROPIC_API_KEY\n  ralph secret set GITHUB_PAT < token.txt\n  ralph secret set CLAUDE_CODE_OAUTH_TOKEN --expires 365"
     )]
     Set(SecretSetArgs),
     /// List credentials: name, kind, source, expiry and last use, never a value

@@ -216,7 +216,7 @@ fn homes() {
     assert_snapshot!(closed, @"
     exit 1
     --- stderr
-    ralph: could not make the folder `/dev/null/ralph/runs`
+    ralph: could not read `/dev/null/ralph/runs`
       caused by: Not a directory (os error 20)
 
     hint: check that the folder exists and that you can write to it; `ralph config path` lists ralph's own

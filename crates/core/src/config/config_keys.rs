@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize};
 
-use super::value_types::{BackendKind, ByteSize, CpuCount, NetworkEnforcement, ToolchainSelection};
+use super::value_types::{BackendKind, ByteSize, CpuCount, ToolchainSelection};
 use crate::gutter::{LadderRung, MAX_RUNGS};
 use crate::money::MicroUsd;
 use crate::policy::{self, PolicyMode, PolicyRule};
@@ -32,10 +32,6 @@ pub struct SandboxValues {
     pub backend: Option<BackendKind>,
     /// Image the sandbox is created from, instead of the backend's own.
     pub image: Option<String>,
-    /// Keep a container between runs of the same branch.
-    pub reuse_container: Option<bool>,
-    /// Use an image that is already on this machine without looking for a newer one.
-    pub use_local_image: Option<bool>,
     /// Toolchains of the home folder that the sandbox may see, read-only: "auto", "none" or names.
     #[schemars(with = "Option<serde_json::Value>")]
     pub toolchains: Option<ToolchainSelection>,
@@ -56,8 +52,6 @@ pub struct NetworkValues {
     #[serde(deserialize_with = "rules")]
     #[schemars(with = "Option<Vec<String>>")]
     pub denied: Option<Vec<PolicyRule>>,
-    /// How the docker backend confines a sandbox to the proxy.
-    pub enforcement: Option<NetworkEnforcement>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -74,7 +68,7 @@ pub struct ResourceValues {
     pub disk: Option<ByteSize>,
     /// Processes at the same time.
     pub pids: Option<u32>,
-    /// Maximum duration of one command, in minutes.
+    /// Maximum duration of one command that a model runs, in minutes.
     pub timeout_minutes: Option<u32>,
 }
 
@@ -157,16 +151,13 @@ pub struct EgressValues {
 }
 
 /// Every key of the file with its section: what `config show` lists and "did you mean" chooses from.
-pub(super) const KEYS: [&str; 32] = [
+pub(super) const KEYS: [&str; 29] = [
     "sandbox.backend",
     "sandbox.image",
-    "sandbox.reuse_container",
-    "sandbox.use_local_image",
     "sandbox.toolchains",
     "sandbox.network.policy",
     "sandbox.network.allowed",
     "sandbox.network.denied",
-    "sandbox.network.enforcement",
     "sandbox.resources.memory",
     "sandbox.resources.cpus",
     "sandbox.resources.disk",
@@ -190,6 +181,14 @@ pub(super) const KEYS: [&str; 32] = [
     "agent.grace_s",
     "run.ladder",
     "egress.alarm_after",
+];
+
+/// Keys of other tools and versions that would have no effect, with the reason.
+pub(super) const KEYS_WITHOUT_EFFECT: [(&str, &str); 4] = [
+    ("sandbox.enabled", "every run has a sandbox; `backend = \"local\"` is the only one that does not isolate"),
+    ("sandbox.network.enforcement", "every sandbox is confined to the egress proxy by its own network"),
+    ("sandbox.reuse_container", "every run has a sandbox of its own, which lives until the run ends"),
+    ("sandbox.use_local_image", "a run takes images from this machine only"),
 ];
 
 fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<PolicyRule>>, D::Error> {

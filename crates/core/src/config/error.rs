@@ -6,6 +6,8 @@ use super::origin::ConfigOrigin;
 pub enum Error {
     #[error("{file}:{line}:{column}: unknown key `{key}`")]
     UnknownKey { file: String, line: usize, column: usize, key: String, meant: Option<String> },
+    #[error("{file}:{line}:{column}: `{key}` would have no effect: {why}")]
+    NoEffect { file: String, line: usize, column: usize, key: &'static str, why: &'static str },
     #[error("{file}:{line}:{column}: {message}")]
     Syntax { file: String, line: usize, column: usize, message: String },
     #[error("{}", value(origin, key, problem))]
@@ -56,6 +58,7 @@ impl Error {
         match self {
             Self::UnknownKey { meant: Some(meant), .. } => Some(format!("did you mean `{meant}`?")),
             Self::UnknownKey { meant: None, .. } => Some("`ralph config schema` lists every key".to_owned()),
+            Self::NoEffect { file, .. } => Some(format!("remove it from {file}")),
             Self::Syntax { file, .. } if file.rsplit('.').next() == Some("json") => {
                 Some(format!("correct it in {file}"))
             }

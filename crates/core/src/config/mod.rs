@@ -32,6 +32,5 @@ pub use resolved::{
 pub use show::{ConfigRow, rows, schema};
 pub use task_options::TaskOptions;
 pub use value_types::{
-    BackendKind, ByteSize, CpuCount, InvalidUnit, IsolationLevel, NetworkEnforcement, ToolchainSelection,
-    UnknownBackend,
+    BackendKind, ByteSize, CpuCount, InvalidUnit, IsolationLevel, ToolchainSelection, UnknownBackend,
 };

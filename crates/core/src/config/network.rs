@@ -6,20 +6,15 @@ use super::layer::ConfigLayer;
 use super::layer_precedence::ConfigStack;
 use super::origin::{ConfigOrigin, ResolvedValue};
 use super::resolved::NetworkConfig;
-use super::value_types::NetworkEnforcement;
 use crate::policy::{Policy, PolicyMode, PolicyRule, PolicyWidening, narrow, shorten};
 
 /// Starts from what the user allows (nothing by default), adds the hosts of the command line, and lets project and task
 /// narrow the result. A policy named on the command line is final.
-pub(super) fn resolve(
-    stack: &ConfigStack<'_>,
-    enforcement: ResolvedValue<NetworkEnforcement>,
-) -> Result<NetworkConfig, Error> {
+pub(super) fn resolve(stack: &ConfigStack<'_>) -> Result<NetworkConfig, Error> {
     let mut network = NetworkConfig {
         policy: ResolvedValue::built_in(PolicyMode::Deny),
         allowed: ResolvedValue::built_in(Vec::new()),
         denied: ResolvedValue::built_in(Vec::new()),
-        enforcement,
     };
     let trusted = |layer: &&ConfigLayer| layer.origin.is_trusted();
     for layer in stack.lowest_first().filter(trusted) {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
-use super::config_keys::{BudgetValues, ConfigValues, KEYS, ModelValues, SandboxValues, dollars};
+use super::config_keys::{BudgetValues, ConfigValues, KEYS, KEYS_WITHOUT_EFFECT, ModelValues, SandboxValues, dollars};
 use super::error::Error;
 use super::layer::ConfigLayer;
 use super::origin::ConfigOrigin;
@@ -48,6 +48,9 @@ fn find_unknown(table: &DeTable<'_>, prefix: &str, text: &str, file: &str) -> Re
             continue;
         }
         let (line, column) = Span::new(key.span().start, key.span().end).line_column(text);
+        if let Some((key, why)) = KEYS_WITHOUT_EFFECT.iter().find(|(name, _)| *name == path) {
+            return Err(Error::NoEffect { file: file.to_owned(), line, column, key, why });
+        }
         return Err(Error::UnknownKey {
             file: file.to_owned(),
             line,
@@ -224,8 +227,6 @@ mod tests {
             [sandbox]
             backend = "embedded"
             image = "x:1"
-            reuse_container = true
-            use_local_image = true
             [sandbox.network]
             policy = "allowlist"
             allowed = ["github.com", "go"]
@@ -243,14 +244,11 @@ mod tests {
             sandbox: SandboxValues {
                 backend: Some(BackendKind::Embedded),
                 image: Some("x:1".into()),
-                reuse_container: Some(true),
-                use_local_image: Some(true),
                 toolchains: None,
                 network: NetworkValues {
                     policy: Some(PolicyMode::Allowlist),
                     allowed: Some([vec![rule("github.com")], crate::policy::expand("go").expect("a preset")].concat()),
                     denied: None,
-                    enforcement: None,
                 },
                 resources: ResourceValues {
                     memory: Some("8g".parse().expect("a size")),

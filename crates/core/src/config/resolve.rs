@@ -10,7 +10,7 @@ use super::resolved::{
     AgentConfig, BudgetConfig, CheckConfig, Config, EgressConfig, GitConfig, LintConfig, ModelConfig, ResourceConfig,
     RunConfig, SandboxConfig,
 };
-use super::value_types::{BackendKind, ByteSize, NetworkEnforcement, ToolchainSelection};
+use super::value_types::{BackendKind, ByteSize, ToolchainSelection};
 use crate::gutter::DEFAULT_LADDER;
 use crate::money::MicroUsd;
 
@@ -28,10 +28,8 @@ pub fn resolve(layers: &[ConfigLayer], built_in_backend: BackendKind) -> Result<
         sandbox: SandboxConfig {
             backend: backend(&stack, built_in_backend)?,
             image: stack.pick_option(|values| values.sandbox.image.clone()),
-            reuse_container: stack.pick(true, |values| values.sandbox.reuse_container),
-            use_local_image: stack.pick(false, |values| values.sandbox.use_local_image),
             toolchains: toolchains(&stack)?,
-            network: network::resolve(&stack, enforcement(&stack)?)?,
+            network: network::resolve(&stack)?,
             resources: resources(&stack)?,
         },
         budget: budget(&stack)?,
@@ -217,29 +215,6 @@ fn toolchains(stack: &ConfigStack<'_>) -> Result<ResolvedValue<ToolchainSelectio
     Ok(or_built_in(resolved, ToolchainSelection::Auto))
 }
 
-/// Resolves the enforcement. Only the user may choose the weaker way to confine a sandbox to the proxy.
-fn enforcement(stack: &ConfigStack<'_>) -> Result<ResolvedValue<NetworkEnforcement>, Error> {
-    let get = |values: &ConfigValues| values.sandbox.network.enforcement;
-    let mut limit = ResolvedValue::built_in(NetworkEnforcement::Proxy);
-    for layer in stack.lowest_first() {
-        let Some(value) = get(&layer.values) else { continue };
-        let wider = value == NetworkEnforcement::Iptables && limit.value == NetworkEnforcement::Proxy;
-        if wider && !layer.origin.is_trusted() && !stack.is_settled_above(&layer.origin, get) {
-            return Err(ConfigWidening {
-                key: "sandbox.network.enforcement",
-                asked: value.to_string(),
-                by: layer.origin.clone(),
-                limit: format!("only {}", limit.value),
-                limit_by: limit.origin,
-                flag: None,
-            }
-            .into());
-        }
-        limit = ResolvedValue { value, origin: layer.origin.clone() };
-    }
-    Ok(limit)
-}
-
 /// Checks the strings that end up in an argument list or a commit, so that they cannot act as an option or a header.
 fn check_strings(layer: &ConfigLayer) -> Result<(), Error> {
     let values = &layer.values;
@@ -317,13 +292,10 @@ mod tests {
             [
                 "sandbox.backend embedded",
                 "sandbox.image -",
-                "sandbox.reuse_container true",
-                "sandbox.use_local_image false",
                 "sandbox.toolchains auto",
                 "sandbox.network.policy deny",
                 "sandbox.network.allowed -",
                 "sandbox.network.denied -",
-                "sandbox.network.enforcement proxy",
                 "sandbox.resources.memory -",
                 "sandbox.resources.cpus -",
                 "sandbox.resources.disk -",
@@ -438,11 +410,6 @@ mod tests {
             ],
             "sandbox.resources.memory",
             "task t.md asks for `sandbox.resources.memory = 8g`, but user u allows at most 4g | to allow it, set `sandbox.resources.memory` in your own config; `ralph config path` shows where it is",
-        );
-        check(
-            &[project("[sandbox.network]\nenforcement = 'iptables'")],
-            "sandbox.network.enforcement",
-            "project p asks for `sandbox.network.enforcement = iptables`, but built-in allows only proxy | to allow it, set `sandbox.network.enforcement` in your own config; `ralph config path` shows where it is",
         );
         check(
             &[user("[lint]\nmin_checkboxes = 5"), project("[lint]\nmin_checkboxes = 1")],

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::origin::ResolvedValue;
-use super::value_types::{BackendKind, ByteSize, CpuCount, NetworkEnforcement, ToolchainSelection};
+use super::value_types::{BackendKind, ByteSize, CpuCount, ToolchainSelection};
 use crate::gutter::LadderRung;
 use crate::money::MicroUsd;
 use crate::policy::{Policy, PolicyMode, PolicyRule};
@@ -25,8 +25,6 @@ pub struct Config {
 pub struct SandboxConfig {
     pub backend: ResolvedValue<BackendKind>,
     pub image: ResolvedValue<Option<String>>,
-    pub reuse_container: ResolvedValue<bool>,
-    pub use_local_image: ResolvedValue<bool>,
     pub toolchains: ResolvedValue<ToolchainSelection>,
     pub network: NetworkConfig,
     pub resources: ResourceConfig,
@@ -37,7 +35,6 @@ pub struct NetworkConfig {
     pub policy: ResolvedValue<PolicyMode>,
     pub allowed: ResolvedValue<Vec<PolicyRule>>,
     pub denied: ResolvedValue<Vec<PolicyRule>>,
-    pub enforcement: ResolvedValue<NetworkEnforcement>,
 }
 
 impl NetworkConfig {

@@ -22,13 +22,10 @@ pub fn rows(config: &Config) -> Vec<ConfigRow> {
     vec![
         row("sandbox.backend", &sandbox.backend),
         optional("sandbox.image", &sandbox.image),
-        row("sandbox.reuse_container", &sandbox.reuse_container),
-        row("sandbox.use_local_image", &sandbox.use_local_image),
         row("sandbox.toolchains", &sandbox.toolchains),
         row("sandbox.network.policy", &network.policy),
         list("sandbox.network.allowed", &network.allowed),
         list("sandbox.network.denied", &network.denied),
-        row("sandbox.network.enforcement", &network.enforcement),
         optional("sandbox.resources.memory", &resources.memory),
         optional("sandbox.resources.cpus", &resources.cpus),
         optional("sandbox.resources.disk", &resources.disk),

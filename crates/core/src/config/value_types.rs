@@ -109,27 +109,6 @@ impl FromStr for BackendKind {
     }
 }
 
-/// How a backend confines a sandbox to the proxy.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(rename = "Enforcement")]
-pub enum NetworkEnforcement {
-    /// The sandbox can reach only the proxy.
-    #[default]
-    Proxy,
-    /// Packet rules inside the container, for hosts that need it: weaker, because names become addresses.
-    Iptables,
-}
-
-impl fmt::Display for NetworkEnforcement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Proxy => "proxy",
-            Self::Iptables => "iptables",
-        })
-    }
-}
-
 /// Which toolchains of the user's home a sandbox may see, read-only.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ToolchainSelection {

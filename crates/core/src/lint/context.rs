@@ -16,6 +16,8 @@ pub struct LintContext {
     pub default_profile: Option<String>,
     pub fallback_profile: Option<String>,
     pub doctor_profile: Option<String>,
+    /// The fewest checkboxes that the config accepts; a task may ask for more.
+    pub min_checkboxes: u32,
     /// A flag or the config caps tokens, so the task need not.
     pub has_token_cap: bool,
     /// Every backend by name, with its maximum resources.

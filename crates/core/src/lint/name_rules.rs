@@ -50,6 +50,10 @@ impl LintPass<'_> {
         let Some(backends) = &self.context.backends else { return };
         let Some(name) = front.sandbox_provider.as_ref().or(self.context.default_backend.as_ref()) else { return };
         let Some(maxima) = backends.get(name) else {
+            // One that a flag or the config names is no mistake of the task.
+            if front.sandbox_provider.is_none() {
+                return;
+            }
             let meant = text::did_you_mean(text::head(name, 64), backends.keys().map(String::as_str));
             let all = backends.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             let fix = meant.map_or_else(|| format!("use one of: {all}"), |meant| format!("did you mean `{meant}`?"));

@@ -30,7 +30,7 @@ pub fn lint(source: Option<&str>, context: &LintContext) -> Vec<LintFinding> {
     rules.parse_problems();
     if let Some(task) = &examined.task {
         rules.check_required_keys(&task.front);
-        rules.checkbox_count(task, task.front.min_checkboxes as usize);
+        rules.checkbox_count(task, task.front.min_checkboxes.max(context.min_checkboxes) as usize);
         rules.branch(task);
         rules.common_rules(task);
         rules.placeholders();

@@ -67,7 +67,7 @@ impl SecretKind {
             (None, env_vars::CLAUDE_CODE_OAUTH_TOKEN) => Self::Oauth,
             (None, env_vars::ANTHROPIC_AUTH_TOKEN | env_vars::LITELLM_PROXY_API_KEY) => Self::Gateway,
             (None, env_vars::GITHUB_PAT) => Self::GithubPat,
-            (None, env_vars::GITHUB_APP_PRIVATE_KEY_PEM) => Self::GithubApp,
+            (None, "GITHUB_APP_PRIVATE_KEY_PEM") => Self::GithubApp,
             (None, _) => Self::ApiKey,
         }
     }

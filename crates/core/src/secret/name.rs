@@ -30,12 +30,8 @@ impl BadName {
 }
 
 /// Credentials that belong to no model provider.
-const OTHER_CREDENTIALS: [&str; 4] = [
-    env_vars::CLAUDE_CODE_OAUTH_TOKEN,
-    env_vars::GITHUB_PAT,
-    env_vars::GITHUB_APP_PRIVATE_KEY_PEM,
-    env_vars::DAYTONA_API_KEY,
-];
+const OTHER_CREDENTIALS: [&str; 3] =
+    [env_vars::CLAUDE_CODE_OAUTH_TOKEN, env_vars::GITHUB_PAT, env_vars::DAYTONA_API_KEY];
 const MAX_NAME_BYTES: usize = 100;
 
 /// Returns every name that ralph itself looks for, sorted, each once.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::gutter::LadderRung;
 use crate::money::MicroUsd;
+use crate::policy::PolicyMode;
 
 /// The version of the task format that this program reads.
 pub const FORMAT: u32 = 1;
@@ -45,8 +46,6 @@ pub struct FrontMatter {
     pub protected_paths: Vec<String>,
     pub may_change: Vec<String>,
     pub commit_state: bool,
-    pub mode: TaskMode,
-    pub debug_commands: Vec<String>,
     pub diagnose: DiagnoseSettings,
     pub pr: PullRequestSettings,
 }
@@ -67,15 +66,6 @@ pub enum TaskTestFrequency {
     Claim,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TaskMode {
-    #[default]
-    Autonomous,
-    Guided,
-    Debug,
-}
-
 /// The requested sandbox resources; the backend decides about those that are not set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskResources {
@@ -87,7 +77,7 @@ pub struct TaskResources {
 /// A request to narrow the host's network policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskNetwork {
-    pub policy: Option<String>,
+    pub policy: Option<PolicyMode>,
     /// `None` keeps the host's list; an empty list allows nothing.
     pub allow: Option<Vec<String>>,
 }
@@ -113,20 +103,11 @@ pub struct PullRequestSettings {
     pub labels: Vec<String>,
     pub title_template: Option<String>,
     pub body_template: Option<String>,
-    pub wait_for_ci: bool,
-    pub required_checks: Vec<String>,
 }
 
 impl Default for PullRequestSettings {
     fn default() -> Self {
-        Self {
-            draft: true,
-            labels: Vec::new(),
-            title_template: None,
-            body_template: None,
-            wait_for_ci: false,
-            required_checks: Vec::new(),
-        }
+        Self { draft: true, labels: Vec::new(), title_template: None, body_template: None }
     }
 }
 
@@ -162,8 +143,6 @@ impl Default for FrontMatter {
             protected_paths: Vec::new(),
             may_change: Vec::new(),
             commit_state: false,
-            mode: TaskMode::default(),
-            debug_commands: Vec::new(),
             diagnose: DiagnoseSettings::default(),
             pr: PullRequestSettings::default(),
         }

@@ -49,14 +49,23 @@ pub const TASK_KEYS: &[FrontMatterKey] = &[
     key("protected_paths", "[]", "globs of files the run must not change; `!path` frees one that its checks use"),
     key("may_change", "[]", "globs of tests and test settings whose changes by the run count in its checks"),
     key("commit_state", "false", "keep .ralph/ in the commits"),
-    key("mode", "autonomous", "autonomous, guided or debug"),
-    key("debug_commands", "[]", "commands `mode: debug` runs after each iteration"),
     key(
         "diagnose",
         "{apply: approve, every: 0}",
         "how often to diagnose; with `auto`, signs, stricter tasks and profiles need no approval, weaker ones always do",
     ),
-    key("pr", "{draft: true}", "draft, labels, title_template, body_template, wait_for_ci, required_checks"),
+    key("pr", "{draft: true}", "draft, labels, title_template, body_template"),
+];
+
+/// Keys of the task format that this version refuses, because they would have no effect, with the reason.
+pub(super) const KEYS_WITHOUT_EFFECT: [(&str, &str); 4] = [
+    ("mode", "every run is autonomous; `ralph pause`, `ralph note` and `ralph stop` steer it"),
+    (
+        "debug_commands",
+        "there is no debug mode; write them into `verify_commands`, or run them with `ralph sandbox exec`",
+    ),
+    ("wait_for_ci", "a run ends with its own proofs and does not wait for CI"),
+    ("required_checks", "a run ends with its own proofs and does not wait for CI"),
 ];
 
 /// The keys only an issue may have.

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use super::error::{TaskProblem, TaskProblemKind};
 use super::front_matter::{
-    ApplyMode, DiagnoseSettings, EngineKind, FORMAT, FrontMatter, PullRequestSettings, TaskMode, TaskNetwork,
-    TaskResources, TaskTestFrequency,
+    ApplyMode, DiagnoseSettings, EngineKind, FORMAT, FrontMatter, PullRequestSettings, TaskNetwork, TaskResources,
+    TaskTestFrequency,
 };
-use super::front_matter_keys::{ISSUE_KEYS, TASK_KEYS};
+use super::front_matter_keys::{ISSUE_KEYS, KEYS_WITHOUT_EFFECT, TASK_KEYS};
 use super::front_matter_split::TaskSourceKind;
 use super::yaml::{YamlEntry, YamlNode, YamlValue};
 use crate::gutter::{LadderRung, MAX_RUNGS};
 use crate::money::MicroUsd;
+use crate::policy::PolicyMode;
 use crate::source_span::Span;
 use crate::text;
 
@@ -79,12 +80,6 @@ pub(super) fn read(source: &str, entries: &[YamlEntry], opening: TaskSourceKind)
             "protected_paths" => front.protected_paths = reader.globs(key, node),
             "may_change" => front.may_change = reader.globs(key, node),
             "commit_state" => front.commit_state = reader.flag(key, node).unwrap_or_default(),
-            "mode" => {
-                let choices =
-                    [("autonomous", TaskMode::Autonomous), ("guided", TaskMode::Guided), ("debug", TaskMode::Debug)];
-                front.mode = reader.choice(key, node, &choices).unwrap_or_default();
-            }
-            "debug_commands" => front.debug_commands = reader.list(key, node),
             "diagnose" => front.diagnose = reader.diagnose(key, node),
             "pr" => front.pr = reader.pull_request(key, node, &mut read.spans),
             "branch" => read.branch = reader.text(key, node),
@@ -111,6 +106,12 @@ impl FrontMatterReader<'_> {
         let (known, unknown): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| names.contains(&entry.key.as_str()));
         for entry in unknown {
             let shown = text::strip_control(text::first_line(&entry.key, 64));
+            if let Some((key, why)) = KEYS_WITHOUT_EFFECT.iter().find(|(key, _)| *key == entry.key) {
+                let message = format!("`{key}` would have no effect: {why}");
+                let problem = TaskProblem::new(TaskProblemKind::UnknownKey, self.source, entry.key_span, message);
+                self.problems.push(problem.with_hint("remove it"));
+                continue;
+            }
             let problem = TaskProblem::new(
                 TaskProblemKind::UnknownKey,
                 self.source,
@@ -289,7 +290,10 @@ impl FrontMatterReader<'_> {
         let mut network = TaskNetwork::default();
         for YamlEntry { key, node, .. } in self.map(key, node, &["policy", "allow"]) {
             match key.as_str() {
-                "policy" => network.policy = self.text(key, node),
+                "policy" => {
+                    let choices = PolicyMode::ALL.map(|mode| (mode.as_str(), mode));
+                    network.policy = self.choice(key, node, &choices);
+                }
                 _ => network.allow = Some(self.list(key, node)),
             }
         }
@@ -326,8 +330,7 @@ impl FrontMatterReader<'_> {
     }
 
     fn pull_request(&mut self, key: &str, node: &YamlNode, spans: &mut BTreeMap<String, Span>) -> PullRequestSettings {
-        const NAMES: [&str; 6] =
-            ["draft", "labels", "title_template", "body_template", "wait_for_ci", "required_checks"];
+        const NAMES: [&str; 4] = ["draft", "labels", "title_template", "body_template"];
         let mut pr = PullRequestSettings::default();
         for YamlEntry { key, node, .. } in self.map(key, node, &NAMES) {
             spans.insert(format!("pr.{key}"), node.span);
@@ -335,9 +338,7 @@ impl FrontMatterReader<'_> {
                 "draft" => pr.draft = self.flag(key, node).unwrap_or(true),
                 "labels" => pr.labels = self.list(key, node),
                 "title_template" => pr.title_template = self.text(key, node),
-                "body_template" => pr.body_template = self.text(key, node),
-                "wait_for_ci" => pr.wait_for_ci = self.flag(key, node).unwrap_or_default(),
-                _ => pr.required_checks = self.list(key, node),
+                _ => pr.body_template = self.text(key, node),
             }
         }
         pr

@@ -18,8 +18,8 @@ pub use checkbox::{Checkbox, CheckboxForm};
 pub use edit::{CheckboxMark, mark_issue, tick, ticked_boxes};
 pub use error::{TaskError, TaskProblem, TaskProblemKind};
 pub use front_matter::{
-    ApplyMode, DiagnoseSettings, EngineKind, FORMAT, FrontMatter, PullRequestSettings, TaskMode, TaskNetwork,
-    TaskResources, TaskTestFrequency,
+    ApplyMode, DiagnoseSettings, EngineKind, FORMAT, FrontMatter, PullRequestSettings, TaskNetwork, TaskResources,
+    TaskTestFrequency,
 };
 pub use front_matter_keys::{FrontMatterKey, ISSUE_KEYS, TASK_KEYS};
 pub use front_matter_split::{MAX_BYTES, MAX_FRONT_BYTES, MAX_NESTING};

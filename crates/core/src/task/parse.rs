@@ -144,7 +144,7 @@ mod tests {
     use crate::gutter::LadderRung;
     use crate::money::MicroUsd;
     use crate::task::{
-        ApplyMode, DiagnoseSettings, EngineKind, ISSUE_KEYS, PullRequestSettings, TASK_KEYS, TaskMode, TaskNetwork,
+        ApplyMode, DiagnoseSettings, EngineKind, ISSUE_KEYS, PullRequestSettings, TASK_KEYS, TaskNetwork,
         TaskResources, TaskTestFrequency,
     };
 
@@ -179,8 +179,6 @@ min_changed_lines: 3
 protected_paths: ["tests/**"]
 may_change: ["tests/own/**"]
 commit_state: true
-mode: debug
-debug_commands: [d]
 diagnose: {apply: auto, every: 4}
 pr:
   draft: false
@@ -189,8 +187,6 @@ pr:
   body_template: |
     one
     two
-  wait_for_ci: true
-  required_checks: [ci]
 ---
 # Title
 "#;
@@ -209,7 +205,7 @@ pr:
             sandbox_provider: some("docker"),
             sandbox_image: some("img"),
             sandbox_resources: TaskResources { vcpu: Some(2), memory_gib: Some(4), disk_gib: Some(20) },
-            sandbox_network: TaskNetwork { policy: some("deny"), allow: Some(vec![]) },
+            sandbox_network: TaskNetwork { policy: Some(crate::policy::PolicyMode::Deny), allow: Some(vec![]) },
             model_profile_default: some("a"),
             model_profile_fallback: some("b"),
             model_profile_doctor: some("c"),
@@ -228,16 +224,12 @@ pr:
             protected_paths: vec!["tests/**".into()],
             may_change: vec!["tests/own/**".into()],
             commit_state: true,
-            mode: TaskMode::Debug,
-            debug_commands: vec!["d".into()],
             diagnose: DiagnoseSettings { apply: ApplyMode::Auto, every: 4 },
             pr: PullRequestSettings {
                 draft: false,
                 labels: vec!["l".into()],
                 title_template: some("{title}"),
                 body_template: some("one\ntwo"),
-                wait_for_ci: true,
-                required_checks: vec!["ci".into()],
             },
         };
         let task = parse(FULL).unwrap();
@@ -311,8 +303,20 @@ pr:
             &["3:18 `verify_commands` must be a list, not `npm test` / write `verify_commands: [\"…\"]`"],
         );
         wrong(
-            "task_id: t\nmode: guide",
-            &["3:7 `mode` must be `autonomous` or `guided` or `debug`, not `guide` / did you mean `guided`?"],
+            "task_id: t\nmode: debug",
+            &[
+                "3:1 `mode` would have no effect: every run is autonomous; `ralph pause`, `ralph note` and `ralph stop` steer it / remove it",
+            ],
+        );
+        wrong(
+            "task_id: t\npr: {wait_for_ci: true}",
+            &[
+                "3:6 `wait_for_ci` would have no effect: a run ends with its own proofs and does not wait for CI / remove it",
+            ],
+        );
+        wrong(
+            "task_id: t\nsandbox_network: {policy: nonsense}",
+            &["3:27 `policy` must be `deny` or `allowlist` or `open`, not `nonsense`"],
         );
         let rungs = "`rotate` or `fallback` or `diagnose` or `pause` or `give-up`";
         wrong(

@@ -79,6 +79,7 @@ pub(crate) fn started() -> RunStart {
         test_command: "test".to_owned(),
         test_every: RunTestSchedule::Iteration,
         check_timeout_s: 60,
+        command_timeout_s: None,
         alarm_after: None,
         boxes: vec![pinned("M1.1", "M1 one", "p1"), pinned("M2.1", "M2 two", "p2")],
         protected_paths: Vec::new(),

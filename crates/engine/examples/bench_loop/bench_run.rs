@@ -292,6 +292,7 @@ fn run_request(repo: PathBuf, script: &Path, iterations: u32) -> BenchResult<Run
         identity: CommitIdentity { name: "bench".to_owned(), email: "bench@localhost".to_owned() },
         ladder: vec![LadderRung::Rotate],
         check_timeout_s: 60,
+        command_timeout_s: 3600,
         alarm_after: None,
         baseline: false,
         include_dirty: false,

@@ -234,6 +234,7 @@ fn started(start: &str) -> RunStart {
         test_command: "cargo test --quiet".to_owned(),
         test_every: RunTestSchedule::Iteration,
         check_timeout_s: 600,
+        command_timeout_s: None,
         alarm_after: None,
         boxes: boxes.collect(),
         protected_paths: vec!["tests/".to_owned()],

@@ -161,7 +161,8 @@ impl ActionStep<'_> {
         let mut begun = begun;
         let mut retried = false;
         let (ran, timeout) = loop {
-            let timeout = Duration::from_secs(u64::from(timeout_s)).min(self.run.time_left());
+            let most = self.run.state().started.command_timeout_s.unwrap_or(u64::MAX);
+            let timeout = Duration::from_secs(u64::from(timeout_s).min(most)).min(self.run.time_left());
             match begun.take() {
                 Some(PendingAction { before: PreActionState::Tree { head, tree, index }, .. }) => {
                     // The process died during the action: repeat it from the same tree, as if for the first time.

@@ -51,6 +51,8 @@ pub struct RunSpec {
     pub identity: CommitIdentity,
     pub ladder: Vec<LadderRung>,
     pub check_timeout_s: u64,
+    /// The longest time that one command of a model may take.
+    pub command_timeout_s: u64,
     /// How many bytes may be sent out before an alarm is raised.
     pub alarm_after: Option<u64>,
     pub baseline: bool,
@@ -73,11 +75,8 @@ pub async fn begin(
     stops: StopSignals,
     keep: KeepSandbox,
 ) -> Result<PreparedRun, Error> {
-    check_priced(&spec)?;
-    check_agent(host, &spec)?;
+    let (repo, base) = check_start(host, &spec).await?;
     remove_unstarted_runs(host)?;
-    let repo = UserRepo::find(&host.git, &spec.repo).await?;
-    let base = repo.base(spec.base_branch.as_deref()).await?;
     let run = new_run_id()?;
     let folder = host.home.run_folder(&run);
     // The folder holds the model's answers unmasked, so only the user may read it.
@@ -101,6 +100,16 @@ pub async fn begin(
         runner.run.log(EventLogLevel::Warn, remark.clone())?;
     }
     Ok(PreparedRun { runner, remarks })
+}
+
+/// Checks whether a run could begin, without making anything. Returns its repository and base.
+pub async fn check_start(host: &HostContext, spec: &RunSpec) -> Result<(UserRepo, BaseCommit), Error> {
+    check_priced(spec)?;
+    let repo = UserRepo::find(&host.git, &spec.repo).await?;
+    let base = repo.base(spec.base_branch.as_deref()).await?;
+    free_branch(host, &repo, &spec.task).await?;
+    check_agent(host, spec)?;
+    Ok((repo, base))
 }
 
 /// Refuses a profile whose calls no cap would limit, wherever it is configured: any of them may be used.
@@ -223,6 +232,7 @@ pub(super) async fn started_event(spec: &RunSpec, bare: &BareRepo, places: RunRe
             ralph_core::task::TaskTestFrequency::Claim => RunTestSchedule::Claim,
         },
         check_timeout_s: spec.check_timeout_s,
+        command_timeout_s: Some(spec.command_timeout_s),
         alarm_after: spec.alarm_after,
         boxes,
         protected_paths: front.protected_paths.iter().filter(|path| !path.starts_with('!')).cloned().collect(),

@@ -48,7 +48,7 @@ mod start_iteration;
 mod unsettled_calls;
 mod work_sandbox;
 
-pub use begin::{PreparedRun, RunSpec, begin, run_baseline};
+pub use begin::{PreparedRun, RunSpec, begin, check_start, run_baseline};
 pub(crate) use controls::apply_at_rest;
 pub use conversation::CONVERSATION_FILE;
 pub use interrupts::StopSignals;

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ralph_core::config::BackendKind;
+use ralph_core::config::ConfigOrigin;
 use ralph_core::lint::{self, BackendMaxima, LintContext, LintFinding, PriceStatus, Severity};
+
+use ralph_sandbox::{Backend, BackendCapabilities};
 
 use super::agent::agent_names;
 use super::{LoadedTask, RunOverrides, SetupError, load_profiles, prices_in_force, resolve_config};
@@ -29,8 +31,7 @@ pub async fn lint_task(
             (name.to_owned(), if known { PriceStatus::Known } else { PriceStatus::Unknown })
         })
         .collect();
-    let backends: BTreeMap<String, BackendMaxima> =
-        BackendKind::ALL.iter().map(|backend| (backend.as_str().to_owned(), BackendMaxima::default())).collect();
+    let backends: BTreeMap<String, BackendMaxima> = host.backends().iter().map(|backend| maxima(&**backend)).collect();
     let base = task.repo.base(None).await?;
     let files = task.repo.odb().files_at(&base.sha).await?;
     let context = LintContext {
@@ -39,6 +40,10 @@ pub async fn lint_task(
         default_profile: Some(config.model.default.value.clone()),
         fallback_profile: config.model.fallback.value.clone(),
         doctor_profile: config.model.doctor.value.clone(),
+        min_checkboxes: match config.lint.min_checkboxes.origin {
+            ConfigOrigin::BuiltIn => 0,
+            _ => config.lint.min_checkboxes.value,
+        },
         has_token_cap: config.budget.max_tokens.value.is_some(),
         backends: Some(backends),
         default_backend: Some(config.sandbox.backend.value.as_str().to_owned()),
@@ -47,6 +52,11 @@ pub async fn lint_task(
         ..LintContext::default()
     };
     Ok(lint::lint(task.source.as_deref(), &context))
+}
+
+fn maxima(backend: &dyn Backend) -> (String, BackendMaxima) {
+    let BackendCapabilities { name, max_vcpu, max_memory_gib, max_disk_gib, .. } = backend.capabilities();
+    (name.to_owned(), BackendMaxima { vcpu: max_vcpu, memory_gib: max_memory_gib, disk_gib: max_disk_gib })
 }
 
 /// Returns the error for a task with lint errors, and whether `ralph lint --fix` can change the file.

@@ -30,7 +30,7 @@ pub use pin_model_profiles::pin_named_profiles;
 pub use prices::{imported_prices, prices_file, prices_in_force};
 pub use profiles::{PROJECT_MODEL_FILES, load_profiles, user_models_file};
 pub use ralph_home::ralph_home;
-pub use request::{LintedRequest, LoadedRequest, RunRequest};
+pub use request::{LintedRequest, LoadedRequest, RunRequest, check_startable};
 pub use run_spec::{pinned_resources, resolve_run};
 pub use shell_quote::shell_quote;
 pub use task_file::{LoadedTask, TASK_FILE, TaskInput, load_task};

@@ -10,7 +10,7 @@ use super::{LoadedTask, RunOverrides, SetupError, TaskInput, lint_task, load_tas
 use crate::egress::{SecretGrant, check_grantable};
 use crate::error::Error;
 use crate::host_environment::HostContext;
-use crate::run::RunSpec;
+use crate::run::{RunSpec, check_start};
 
 /// A requested run, before anything is read or checked.
 #[derive(Debug, Clone)]
@@ -87,15 +87,39 @@ impl LintedRequest {
             return Err(task_errors(&self.task, &self.findings));
         }
         let spec = resolve_run(host, &self.task, &self.overrides)?;
-        // If an agent calls the models, `begin` checks that it can.
-        if spec.agent.is_none() {
-            for profile in [Some(&spec.profiles.default), spec.profiles.fallback.as_ref()].into_iter().flatten() {
-                host.model(profile).await?;
-            }
-        }
-        host.backend(&spec.backend)?;
+        check_models(host, &spec).await?;
         Ok(spec)
     }
+}
+
+/// Checks what `ralph run` checks of a task that has no lint errors. Returns what is missing on this machine, which is
+/// not the task's fault: a key.
+pub async fn check_startable(
+    host: &HostContext,
+    task: &LoadedTask,
+    overrides: &RunOverrides,
+) -> Result<Option<Error>, SetupError> {
+    let spec = resolve_run(host, task, overrides)?;
+    let checked = match check_models(host, &spec).await {
+        Ok(()) => check_start(host, &spec).await.map(drop),
+        Err(error) => Err(error),
+    };
+    match checked {
+        Ok(()) => Ok(None),
+        Err(error @ Error::NoKey { .. }) => Ok(Some(error)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Checks that the models of a run can be called. If an agent calls them, `begin` checks that it can.
+async fn check_models(host: &HostContext, spec: &RunSpec) -> Result<(), Error> {
+    host.backend(&spec.backend)?;
+    if spec.agent.is_none() {
+        for profile in std::iter::once(&spec.profiles.default).chain(&spec.profiles.fallback) {
+            host.model(profile).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Parses secret grants and refuses those whose secret is missing or may not go to that host.

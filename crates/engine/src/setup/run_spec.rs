@@ -46,6 +46,7 @@ pub fn resolve_run(host: &HostContext, task: &LoadedTask, overrides: &RunOverrid
         ladder: config.run.ladder.value.clone(),
         alarm_after: Some(config.egress.alarm_after.value.bytes()),
         check_timeout_s: proof_timeout.min(u64::from(config.check.timeout_s.value)),
+        command_timeout_s: u64::from(config.sandbox.resources.timeout_minutes.value).saturating_mul(60),
         baseline: !overrides.no_baseline,
         include_dirty: overrides.include_dirty,
         task: parsed,

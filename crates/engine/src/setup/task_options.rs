@@ -2,18 +2,12 @@
 
 use ralph_core::config::{Config, ConfigOrigin, TaskOptions};
 use ralph_core::money::MicroUsd;
-use ralph_core::policy::PolicyMode;
 use ralph_core::task::FrontMatter;
 
 use super::RunOverrides;
 
 /// Returns the options a task requests; an overridden option is left out.
 pub(super) fn task_options(front: &FrontMatter, overrides: &RunOverrides) -> TaskOptions {
-    let mode = front
-        .sandbox_network
-        .policy
-        .as_deref()
-        .and_then(|policy| PolicyMode::ALL.into_iter().find(|mode| mode.as_str() == policy));
     TaskOptions {
         backend: unless(
             overrides.backend.as_ref(),
@@ -23,7 +17,7 @@ pub(super) fn task_options(front: &FrontMatter, overrides: &RunOverrides) -> Tas
         vcpu: front.sandbox_resources.vcpu.map(f64::from),
         memory_gib: front.sandbox_resources.memory_gib.map(f64::from),
         disk_gib: front.sandbox_resources.disk_gib.map(f64::from),
-        network_policy: mode,
+        network_policy: front.sandbox_network.policy,
         network_allow: front.sandbox_network.allow.clone(),
         max_cost_usd: unless(overrides.max_cost.as_ref(), front.max_cost_usd_estimate.map(MicroUsd::as_usd)),
         max_iterations: unless(overrides.max_iterations.as_ref(), front.max_iterations),

@@ -171,6 +171,7 @@ fn run_request(plan: &RunnerPlan) -> RunSpec {
         identity: CommitIdentity { name: "ralph".to_owned(), email: "ralph@localhost".to_owned() },
         ladder,
         check_timeout_s: 60,
+        command_timeout_s: 3600,
         alarm_after: None,
         baseline: true,
         include_dirty: false,
