@@ -266,7 +266,9 @@ impl BareRepo {
                 inspection.inspect_text(&commit.sha, text);
             }
             for changes in commit.changes.chunks(CHANGES_AT_ONCE) {
-                changes.iter().for_each(|change| inspection.inspect_change(&commit.sha, change));
+                for change in changes {
+                    inspection.inspect_change(&commit.sha, change);
+                }
                 tokio::task::yield_now().await;
             }
         }
