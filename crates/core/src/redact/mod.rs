@@ -6,6 +6,7 @@
 mod encodings;
 mod issuer_prefixes;
 mod masked_text;
+mod private_key_block;
 mod redactor;
 mod secret_shape;
 mod stream;

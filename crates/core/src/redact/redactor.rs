@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aho_corasick::AhoCorasick;
 
-use super::encodings::encodings;
+use super::encodings::{SHORTEST, encodings};
 use super::secret_shape::{self, SecretShape};
 use crate::secret::Secret;
 use crate::source_span::Span;
@@ -135,6 +135,11 @@ impl Redactor {
         merged
     }
 
+    /// Returns what the first secret in a file looks like. Parts that are no text are passed over.
+    pub fn first_in_file(&self, bytes: &[u8]) -> Option<SecretShape> {
+        self.find(&searchable_text(bytes)).into_iter().next().map(|found| found.shape)
+    }
+
     /// Returns the texts by which the matches were recognised, in no order: splitting one would lose the match.
     pub(super) fn match_spans(&self, text: &str) -> Vec<Span> {
         let known = self.0.search.find_overlapping_iter(text);
@@ -152,6 +157,24 @@ impl Redactor {
     pub(super) fn has_multiline_secret(&self) -> bool {
         self.0.several_lines
     }
+}
+
+/// Returns the text of a file without the pieces that are too short for any secret: most bytes of binary data are in
+/// such pieces, and replacing each of them would make the text longer than the data.
+fn searchable_text(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = str::from_utf8(bytes) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        if chunk.valid().len() >= SHORTEST {
+            // What is no text separates words, as it does everywhere else.
+            text.push(char::REPLACEMENT_CHARACTER);
+            text.push_str(chunk.valid());
+        }
+    }
+    text.push(char::REPLACEMENT_CHARACTER);
+    Cow::Owned(text)
 }
 
 #[cfg(test)]
@@ -220,6 +243,26 @@ mod tests {
             redactor().find("é hunter2-hunter2"),
             vec![SecretMatch { shape: SecretShape::Known("PAT".to_owned()), span: Span::new(3, 18) }]
         );
+    }
+
+    #[test]
+    fn files_are_searched_like_their_text() {
+        let shaped = ["gh", "p_q8Wz7Xv6Cu5Tb4Sn3Rm2Pl1Kk0Jj9Ii8Hh7G"].concat();
+        for pieces in [
+            vec![b"".as_slice()],
+            vec![b"\xff\xfe"],
+            vec![b"hunter2-hunter2"],
+            vec![b"hunter2-\xffhunter2 hunter2"],
+            vec![b"\xff\x00", b"hunter2-hunter2", b"\xc3"],
+            vec![b"\xf0\x9f", shaped.as_bytes(), b"\xff\xff", b"hunter2-hunter2"],
+            vec![b"x", shaped.as_bytes(), b"\xff"],
+            vec![b"\xff", shaped.as_bytes()],
+            vec![b"\xffAKIAQ3ZTH7PLMN5", b"\xe9", b"WXYR2"],
+        ] {
+            let bytes = pieces.concat();
+            let want = redactor().find(&String::from_utf8_lossy(&bytes)).into_iter().next().map(|found| found.shape);
+            assert_eq!(redactor().first_in_file(&bytes), want, "{}", bytes.escape_ascii());
+        }
     }
 
     fn base64(bytes: &[u8]) -> String {

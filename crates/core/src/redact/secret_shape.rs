@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use super::private_key_block::private_key_blocks;
 use crate::source_span::Span;
 
 /// The shape of a match, or the known secret it is.
@@ -56,7 +57,8 @@ struct ShapeRule {
     is_plausible: fn(&str) -> bool,
 }
 
-/// Every quantifier is over one class and every pattern begins with a literal: the search is linear and mostly skips.
+/// Every quantifier is over one class, every pattern begins with a literal, and no alternative reads further than the one
+/// after it: the search is linear and mostly skips. Private keys are not like that and have their own search.
 static RULES: LazyLock<Vec<ShapeRule>> = LazyLock::new(|| {
     let rule = |shape, pattern: &str, believe| ShapeRule {
         shape,
@@ -85,11 +87,6 @@ static RULES: LazyLock<Vec<ShapeRule>> = LazyLock::new(|| {
             r"\b(?:npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,}|gsk_[A-Za-z0-9]{40,}|xai-[A-Za-z0-9]{40,}|nvapi-[A-Za-z0-9_-]{40,}|pplx-[A-Za-z0-9]{40,}|pypi-AgE[A-Za-z0-9_-]{50,}|[sr]k_live_[A-Za-z0-9]{20,}|dtn_[A-Za-z0-9]{32,})",
             looks_random,
         ),
-        rule(
-            SecretShape::PrivateKey,
-            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[A-Za-z0-9+/=\s\\:,.()-]{40,}?-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|[A-Za-z0-9+/=\s\\:,.-]{40,})",
-            has_key_body,
-        ),
         rule(SecretShape::BearerToken, r"\b[Bb](?:earer|EARER)[ \t]+([A-Za-z0-9._~+/=-]{20,})", looks_random),
         rule(SecretShape::Jwt, r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{16,}", looks_random),
     ]
@@ -104,10 +101,15 @@ pub(super) fn each_match(text: &str, mut found: impl FnMut(&SecretShape, Span, u
             let secret = captures.get(1).unwrap_or(whole);
             let before = text.get(..secret.start()).and_then(|before| before.chars().next_back());
             // In the middle of base64 data a prefix occurs by chance.
-            let in_data = matches!(before, Some('+' | '/')) && rule.shape != SecretShape::PrivateKey;
+            let in_data = matches!(before, Some('+' | '/'));
             if !in_data && (rule.is_plausible)(secret.as_str()) {
                 found(&rule.shape, Span::new(secret.start(), secret.end()), whole.start());
             }
+        }
+    }
+    for block in private_key_blocks(text) {
+        if text.get(block.clone()).is_some_and(has_key_body) {
+            found(&SecretShape::PrivateKey, Span::new(block.start, block.end), block.start);
         }
     }
 }

@@ -118,15 +118,27 @@ const HOOKS: [&str; 20] = [
     "fsmonitor-watchman",
 ];
 
-/// Returns the install scripts of a `package.json` that differ between two versions of it.
-pub(crate) fn changed_install_scripts(old: &[u8], new: &[u8]) -> Vec<&'static str> {
-    let scripts = |bytes: &[u8]| -> serde_json::Value {
+/// The scripts of a `package.json` that its package manager runs on install.
+const INSTALL_SCRIPTS: [&str; 7] =
+    ["preinstall", "install", "postinstall", "prepare", "preprepare", "postprepare", "prepublish"];
+
+/// The hashes of a package's install scripts: enough to tell whether another version of it has the same ones.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct InstallScripts([Option<String>; INSTALL_SCRIPTS.len()]);
+
+impl InstallScripts {
+    /// Reads a `package.json`; what is no such file has no scripts.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         let parsed: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
-        parsed.get("scripts").cloned().unwrap_or_default()
-    };
-    let (old, new) = (scripts(old), scripts(new));
-    let names = ["preinstall", "install", "postinstall", "prepare", "preprepare", "postprepare", "prepublish"];
-    names.into_iter().filter(|name| new.get(name).is_some() && new.get(name) != old.get(name)).collect()
+        let scripts = parsed.get("scripts");
+        Self(INSTALL_SCRIPTS.map(|name| Some(ralph_core::hash::sha256(scripts?.get(name)?.to_string().as_bytes()))))
+    }
+
+    /// Returns the scripts that this version has and `old` has not, or has with another text.
+    pub(crate) fn changed_since(&self, old: &Self) -> impl Iterator<Item = &'static str> {
+        let pairs = self.0.iter().zip(&old.0).map(|(new, old)| new.is_some() && new != old);
+        INSTALL_SCRIPTS.into_iter().zip(pairs.collect::<Vec<_>>()).filter_map(|(name, changed)| changed.then_some(name))
+    }
 }
 
 #[cfg(test)]
@@ -167,7 +179,8 @@ mod tests {
             (r#"{"scripts":{"prepare":"x"}}"#, "{}", vec![]),
             ("[", "not json", vec![]),
         ] {
-            assert_eq!(changed_install_scripts(old.as_bytes(), new.as_bytes()), want, "{new}");
+            let (old, now) = (InstallScripts::of(old.as_bytes()), InstallScripts::of(new.as_bytes()));
+            assert_eq!(now.changed_since(&old).collect::<Vec<_>>(), want, "{new}");
         }
     }
 }

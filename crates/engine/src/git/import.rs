@@ -4,9 +4,8 @@
 //! every new commit; only then is the pack moved in and the branch set. A crash at any point leaves the repository as
 //! it was or as it would be after a second import of the same file.
 
-use std::collections::{BTreeSet, HashMap};
-use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::Path;
 use std::time::Duration;
 
 use globset::GlobSet;
@@ -15,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use super::bare_repo::iteration_ref_name;
 use super::bundle::{self, HEADER_CAP};
-use super::import_findings::{self, ImportedBlobs};
-use super::raw_diff::{self, CommitChanges, GITLINK_MODE};
-use super::subprocess::{GitCommand, GitInput, GitOverflow, quoted_alternate};
+use super::import_findings::ImportInspection;
+use super::import_reader::ImportReader;
+use super::object_quarantine::{MissingObject, ObjectQuarantine};
 use super::{BareRepo, Error, ImportFinding, RunName, Sha};
 
 /// Returns which secret-shaped text the bytes contain, if any.
@@ -29,12 +28,14 @@ pub struct ImportLimits {
     pub bundle_bytes: u64,
     pub objects: u32,
     pub commits: u32,
+    /// Changed files, counted in each commit.
+    pub changes: u32,
     /// Files above this size are findings and are not searched for secrets.
     pub large_file: u64,
-    /// The total of all new file contents, unpacked.
+    /// The total of all new file contents, unpacked, each counted once.
     pub unpacked_bytes: u64,
     pub findings: usize,
-    /// The timeout of each step.
+    /// The timeout of the whole check.
     pub time: Duration,
 }
 
@@ -44,6 +45,7 @@ impl Default for ImportLimits {
             bundle_bytes: 256 << 20,
             objects: 200_000,
             commits: 5_000,
+            changes: 200_000,
             large_file: 4 << 20,
             unpacked_bytes: 1 << 30,
             findings: 1_000,
@@ -70,8 +72,12 @@ pub enum ImportRefusal {
     Unreadable { why: String },
     #[error("the bundle offers `{name}`, which is not the branch of this run")]
     ForeignRef { name: String },
-    #[error("the {what} of the bundle is over the limit of {limit}")]
-    TooLarge { what: String, limit: u64 },
+    #[error("the new commits are too large to be checked: {}", what.above(*limit))]
+    TooLarge { what: ImportQuantity, limit: u64 },
+    #[error("checking the new commits took longer than {seconds} seconds")]
+    TooSlow { seconds: u64 },
+    #[error("git in the sandbox took too long to pack the new commits")]
+    SlowPack,
     #[error("git's own check of the objects failed: {said}")]
     Broken { said: String },
     #[error("the branch no longer contains the commit the run started from")]
@@ -85,7 +91,37 @@ impl ImportRefusal {
         match self {
             Self::Stopped => Some("remove it from the branch's history in the sandbox, then resume the run".to_owned()),
             Self::NotDescended => Some("rebase the work onto the starting commit, or rewind the run".to_owned()),
-            Self::Unreadable { .. } | Self::ForeignRef { .. } | Self::TooLarge { .. } | Self::Broken { .. } => None,
+            Self::TooLarge { .. } | Self::TooSlow { .. } | Self::SlowPack => Some(
+                "have the files that need not be in the repository removed from the branch's history, or rewind the run"
+                    .to_owned(),
+            ),
+            Self::Unreadable { .. } | Self::ForeignRef { .. } | Self::Broken { .. } => None,
+        }
+    }
+}
+
+/// What an import has a limit for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ImportQuantity {
+    BundleBytes,
+    Objects,
+    Commits,
+    CommitBytes,
+    Changes,
+    UnpackedBytes,
+}
+
+impl ImportQuantity {
+    fn above(self, limit: u64) -> String {
+        let mib = if limit < 1 << 20 { format!("{limit} bytes") } else { format!("{} MiB", limit >> 20) };
+        match self {
+            Self::BundleBytes => format!("packed, they have more than {mib}"),
+            Self::Objects => format!("they have more than {limit} objects"),
+            Self::Commits => format!("they are more than {limit}"),
+            Self::CommitBytes => format!("their messages and lists of changed files have more than {mib}"),
+            Self::Changes => format!("they change more than {limit} files, counted in each commit"),
+            Self::UnpackedBytes => format!("the new contents of files have more than {mib}"),
         }
     }
 }
@@ -109,8 +145,16 @@ impl std::fmt::Debug for ImportRules<'_> {
     }
 }
 
+/// Objects that may become part of the repository.
+struct CheckedImport<'a> {
+    quarantine: ObjectQuarantine<'a>,
+    sha: Sha,
+    commits: u32,
+    findings: Vec<ImportFinding>,
+}
+
 /// Either a refusal to return or an error to report.
-enum ImportFailure {
+pub(super) enum ImportFailure {
     Refused(ImportRefusal, Vec<ImportFinding>),
     Error(Error),
 }
@@ -118,6 +162,12 @@ enum ImportFailure {
 impl From<Error> for ImportFailure {
     fn from(error: Error) -> Self {
         Self::Error(error)
+    }
+}
+
+impl From<MissingObject> for ImportFailure {
+    fn from(MissingObject(said): MissingObject) -> Self {
+        ImportRefusal::Broken { said }.into()
     }
 }
 
@@ -130,32 +180,62 @@ impl From<ImportRefusal> for ImportFailure {
 impl BareRepo {
     /// Checks a bundle from the sandbox and, if nothing blocks it, points the run's branch to its commit.
     pub async fn import(&self, bundle: &Path, rules: ImportRules<'_>) -> Result<ImportOutcome, Error> {
-        match self.try_import(bundle, rules).await {
-            Ok((sha, commits, findings)) => Ok(ImportOutcome::Kept { sha, commits, findings }),
-            Err(ImportFailure::Refused(why, findings)) => Ok(ImportOutcome::Refused { why, findings }),
-            Err(ImportFailure::Error(error)) => Err(error),
+        let checked = self.check(bundle, rules).await;
+        self.keep(checked, rules).await
+    }
+
+    /// As [`Self::import`], but checks only until `aborted` is ready; `None` if that was first.
+    pub async fn import_unless_aborted(
+        &self,
+        bundle: &Path,
+        rules: ImportRules<'_>,
+        aborted: impl Future<Output = ()>,
+    ) -> Result<Option<ImportOutcome>, Error> {
+        let checked = tokio::select! {
+            biased;
+            () = aborted => return Ok(None),
+            checked = self.check(bundle, rules) => checked,
+        };
+        // What follows is short, and a git that is ended while it writes a ref would leave it locked.
+        self.keep(checked, rules).await.map(Some)
+    }
+
+    async fn keep(
+        &self,
+        checked: Result<CheckedImport<'_>, ImportFailure>,
+        rules: ImportRules<'_>,
+    ) -> Result<ImportOutcome, Error> {
+        let CheckedImport { quarantine, sha, commits, findings } = match checked {
+            Ok(checked) => checked,
+            Err(ImportFailure::Refused(why, findings)) => return Ok(ImportOutcome::Refused { why, findings }),
+            Err(ImportFailure::Error(error)) => return Err(error),
+        };
+        quarantine.release()?;
+        let shadow = rules.iteration_ref.map(|(run, n)| iteration_ref_name(run, n));
+        let names: Vec<String> = shadow.into_iter().chain([rules.branch.ref_name()]).collect();
+        self.set_refs(&names, &sha).await?;
+        Ok(ImportOutcome::Kept { sha, commits, findings })
+    }
+
+    async fn check(&self, path: &Path, rules: ImportRules<'_>) -> Result<CheckedImport<'_>, ImportFailure> {
+        let limit = rules.limits.time;
+        match tokio::time::timeout(limit, self.check_untimed(path, rules)).await {
+            Ok(checked) => checked,
+            Err(_) => Err(ImportRefusal::TooSlow { seconds: limit.as_secs() }.into()),
         }
     }
 
-    async fn try_import(
-        &self,
-        path: &Path,
-        rules: ImportRules<'_>,
-    ) -> Result<(Sha, u32, Vec<ImportFinding>), ImportFailure> {
+    async fn check_untimed(&self, path: &Path, rules: ImportRules<'_>) -> Result<CheckedImport<'_>, ImportFailure> {
         let limits = rules.limits;
         let (pack, sha) = self.open_bundle(path, rules)?;
-        let quarantine = ObjectQuarantine::new(self)?;
-        let call =
-            quarantine.command("check the imported objects").args(["index-pack", "--stdin", "--fix-thin", "--strict"]);
-        let call = call
-            .args(["--threads=1", "--no-rev-index"])
-            .arg(format!("--max-input-size={}", limits.bundle_bytes))
-            .input(GitInput::File(pack));
-        let done = call.timeout(limits.time).cap(1 << 20, GitOverflow::Fail).run().await?;
+        // Longer than the whole check may take, so that it is always the check that is reported as too slow.
+        let quarantine = ObjectQuarantine::new(self, limits.time.saturating_mul(2))?;
+        let done = quarantine.index_pack(pack, limits.bundle_bytes).await?;
         if done.code != 0 {
             return Err(ImportRefusal::Broken { said: done.stderr_tail() }.into());
         }
-        let commits = quarantine.commits(&sha, rules).await?;
+        let reader = ImportReader { quarantine: &quarantine, limits, secrets: rules.secrets };
+        let commits = reader.commits(&sha, rules.base).await?;
         if sha != *rules.base && !commits.iter().any(|commit| commit.sha == sha) {
             return Err(ImportRefusal::NotDescended.into());
         }
@@ -168,22 +248,35 @@ impl BareRepo {
         names.dedup();
         let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
         if count > limits.commits {
-            return Err(
-                ImportRefusal::TooLarge { what: "number of commits".to_owned(), limit: limits.commits.into() }.into()
-            );
+            return Err(too_large(ImportQuantity::Commits, limits.commits));
         }
-        let blobs = quarantine.blobs(&commits, limits).await?;
-        let large = limits.large_file;
-        let findings =
-            import_findings::inspect_commits(&commits, &blobs, large, rules.protected, rules.secrets, limits.findings);
+        let texts = reader.commit_texts(&commits).await?;
+        let blobs = reader.blobs(&commits).await?;
+        let compared = reader.compare(&commits, &blobs).await?;
+        let mut inspection = ImportInspection::new(
+            &blobs,
+            &compared,
+            limits.large_file,
+            rules.protected,
+            rules.secrets,
+            limits.findings,
+        );
+        for commit in &commits {
+            if let Some(text) = texts.get(&commit.sha) {
+                inspection.inspect_text(&commit.sha, text);
+            }
+            for changes in commit.changes.chunks(CHANGES_AT_ONCE) {
+                for change in changes {
+                    inspection.inspect_change(&commit.sha, change);
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+        let findings = inspection.finish();
         if findings.iter().any(|finding| finding.kind.is_blocking()) {
             return Err(ImportFailure::Refused(ImportRefusal::Stopped, findings));
         }
-        quarantine.release()?;
-        let shadow = rules.iteration_ref.map(|(run, n)| iteration_ref_name(run, n));
-        let names: Vec<String> = shadow.into_iter().chain([rules.branch.ref_name()]).collect();
-        self.set_refs(&names, &sha).await?;
-        Ok((sha, count, findings))
+        Ok(CheckedImport { quarantine, sha, commits: count, findings })
     }
 
     /// Removes leftovers of killed processes. Only for the holder of the run's lock: no other process imports then.
@@ -203,16 +296,14 @@ impl BareRepo {
         let mut file = std::fs::File::open(path).map_err(io("open"))?;
         let size = file.metadata().map_err(io("open"))?.len();
         if size > limits.bundle_bytes {
-            return Err(ImportRefusal::TooLarge { what: "size".to_owned(), limit: limits.bundle_bytes }.into());
+            return Err(too_large(ImportQuantity::BundleBytes, limits.bundle_bytes));
         }
         let mut head = Vec::new();
         file.by_ref().take(HEADER_CAP as u64).read_to_end(&mut head).map_err(io("read"))?;
         let header = bundle::parse_header(&head, self.format)
             .map_err(|why| ImportRefusal::Unreadable { why: why.to_owned() })?;
         if header.objects > limits.objects {
-            return Err(
-                ImportRefusal::TooLarge { what: "number of objects".to_owned(), limit: limits.objects.into() }.into()
-            );
+            return Err(too_large(ImportQuantity::Objects, limits.objects));
         }
         let full = rules.branch.ref_name();
         let sha = match header.refs.as_slice() {
@@ -225,162 +316,6 @@ impl BareRepo {
         };
         file.seek(SeekFrom::Start(header.pack_at)).map_err(io("read"))?;
         Ok((file, sha))
-    }
-}
-
-/// A folder that holds objects until they are checked; removed on drop.
-#[derive(Debug)]
-struct ObjectQuarantine<'a> {
-    bare: &'a BareRepo,
-    folder: tempfile::TempDir,
-}
-
-impl<'a> ObjectQuarantine<'a> {
-    fn new(bare: &'a BareRepo) -> Result<Self, Error> {
-        let objects = bare.path().join("objects");
-        let io = |doing| {
-            let path = objects.clone();
-            move |source| Error::Io { doing, path, source }
-        };
-        // On the same file system as the repository, so that moving the pack in is a rename.
-        let folder =
-            tempfile::Builder::new().prefix("incoming-").tempdir_in(&objects).map_err(io("make a folder in"))?;
-        std::fs::create_dir(folder.path().join("pack")).map_err(io("make a folder in"))?;
-        Ok(Self { bare, folder })
-    }
-
-    fn command(&self, doing: &'static str) -> GitCommand<'a> {
-        let objects = self.bare.path().join("objects");
-        let call = self.bare.command(doing).env("GIT_OBJECT_DIRECTORY", self.folder.path());
-        // A single allocation above this is a bomb, not a source file.
-        call.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted_alternate(&objects)).env("GIT_ALLOC_LIMIT", "512m")
-    }
-
-    async fn commits(&self, sha: &Sha, rules: ImportRules<'_>) -> Result<Vec<CommitChanges>, ImportFailure> {
-        const DOING: &str = "walk the imported commits";
-        let call =
-            self.command(DOING).args(["log", "-z", "--raw", "-m", "-r", "--root", "--no-renames", "--no-abbrev"]);
-        let call =
-            call.args(["--no-ext-diff", "--no-textconv", "--no-color", "--no-show-signature", raw_diff::LOG_FORMAT]);
-        let call = call.arg(format!("--max-count={}", u64::from(rules.limits.commits) + 1));
-        let call = call.args([sha.as_str().to_owned(), format!("^{}", rules.base), "--".to_owned()]);
-        let done = call.timeout(rules.limits.time).cap(256 << 20, GitOverflow::Fail).run().await?;
-        if done.code != 0 {
-            return Err(ImportRefusal::Broken { said: done.stderr_tail() }.into());
-        }
-        let mut commits = raw_diff::parse_log(&done.stdout).ok_or(Error::UnexpectedOutput { doing: DOING })?;
-        commits.reverse();
-        // Headers that no format prints, such as `gpgsig` or invented ones, are pushed too.
-        let names = raw_diff::terminated_list(commits.iter().map(|commit| commit.sha.as_str()), '\n');
-        let whole = self.contents(names, COMMITS_CAP, GitOverflow::Fail, rules.limits).await?.unwrap_or_default();
-        for commit in &mut commits {
-            if let Some(whole) = whole.get(&commit.sha) {
-                commit.metadata.push(b'\n');
-                commit.metadata.extend_from_slice(whole);
-            }
-        }
-        Ok(commits)
-    }
-
-    /// Reads the sizes of all changed blobs and the contents of small ones.
-    async fn blobs(&self, commits: &[CommitChanges], limits: ImportLimits) -> Result<ImportedBlobs, ImportFailure> {
-        let sides = commits.iter().flat_map(|commit| &commit.changes).flat_map(|change| [&change.old, &change.new]);
-        let wanted: BTreeSet<&Sha> =
-            sides.flatten().filter(|(mode, _)| *mode != GITLINK_MODE).map(|(_, sha)| sha).collect();
-        if wanted.is_empty() {
-            return Ok(ImportedBlobs::default());
-        }
-        let names = raw_diff::terminated_list(wanted.into_iter().map(Sha::as_str), '\n');
-        // Most imports are small and need one git process; only a large one is measured first.
-        let mut blobs = match self.contents(names.clone(), SMALL_IMPORT_BYTES, GitOverflow::Cut, limits).await? {
-            Some(contents) => ImportedBlobs {
-                sizes: contents.iter().map(|(sha, content)| (sha.clone(), content.len() as u64)).collect(),
-                contents,
-            },
-            None => self.measure_blobs(names, limits).await?,
-        };
-        if blobs.sizes.values().fold(0, |sum: u64, size| sum.saturating_add(*size)) > limits.unpacked_bytes {
-            let what = "unpacked content".to_owned();
-            return Err(ImportRefusal::TooLarge { what, limit: limits.unpacked_bytes }.into());
-        }
-        let sizes = &blobs.sizes;
-        blobs.contents.retain(|sha, _| sizes.get(sha).is_some_and(|size| *size <= limits.large_file));
-        Ok(blobs)
-    }
-
-    async fn measure_blobs(&self, names: String, limits: ImportLimits) -> Result<ImportedBlobs, ImportFailure> {
-        let call = self.command("measure the imported files").args(["cat-file", "--buffer"]);
-        let call = call.arg("--batch-check=%(objectname) %(objectsize)").bytes(names);
-        let done = call.timeout(limits.time).run_checked().await?;
-        let mut sizes = HashMap::new();
-        let mut small = String::new();
-        let mut room = 0_u64;
-        for line in done.text().lines() {
-            let parsed = line.split_once(' ').and_then(|(sha, size)| Some((Sha::parse(sha).ok()?, size.parse().ok()?)));
-            let Some((sha, size)): Option<(Sha, u64)> = parsed else { return Err(missing_object(line).into()) };
-            if size <= limits.large_file {
-                small.push_str(sha.as_str());
-                small.push('\n');
-                room = room.saturating_add(size).saturating_add(128);
-            }
-            sizes.insert(sha, size);
-        }
-        if room > limits.unpacked_bytes {
-            // Too much to read; the sizes alone are enough to refuse it.
-            return Ok(ImportedBlobs { sizes, contents: HashMap::new() });
-        }
-        let room = usize::try_from(room).unwrap_or(usize::MAX);
-        let contents = self.contents(small, room, GitOverflow::Fail, limits).await?.unwrap_or_default();
-        Ok(ImportedBlobs { sizes, contents })
-    }
-
-    /// Reads whole blobs; `None` if they exceed the cap.
-    async fn contents(
-        &self,
-        names: String,
-        cap: usize,
-        over: GitOverflow,
-        limits: ImportLimits,
-    ) -> Result<Option<HashMap<Sha, Vec<u8>>>, ImportFailure> {
-        const DOING: &str = "read the imported files";
-        let call = self.command(DOING).args(["cat-file", "--batch", "--buffer"]).bytes(names);
-        let done = call.timeout(limits.time).cap(cap, over).run_checked().await?;
-        if done.cut {
-            return Ok(None);
-        }
-        let mut contents = HashMap::new();
-        let mut rest = done.stdout.as_slice();
-        while !rest.is_empty() {
-            let Some((sha, content, behind)) = raw_diff::split_blob(rest) else {
-                return Err(missing_object(&String::from_utf8_lossy(rest)).into());
-            };
-            contents.insert(sha, content.to_vec());
-            rest = behind;
-        }
-        Ok(Some(contents))
-    }
-
-    /// Moves the pack into the repository, its index last: for git a pack without an index does not exist.
-    fn release(self) -> Result<(), Error> {
-        let from = self.folder.path().join("pack");
-        let to = self.bare.path().join("objects/pack");
-        let io = |doing, path: &Path| {
-            let path = path.to_owned();
-            move |source: io::Error| Error::Io { doing, path, source }
-        };
-        let mut files: Vec<PathBuf> = Vec::new();
-        for entry in std::fs::read_dir(&from).map_err(io("read", &from))? {
-            files.push(entry.map_err(io("read", &from))?.path());
-        }
-        files.retain(|file| file.extension().is_some_and(|end| end != "keep"));
-        files.sort_by_key(|file| file.extension().is_some_and(|end| end == "idx"));
-        for file in &files {
-            let Some(name) = file.file_name() else { continue };
-            std::fs::rename(file, to.join(name)).map_err(io("move", file))?;
-        }
-        // The branch may point there only once the names are on disk.
-        let folder = std::fs::File::open(&to).map_err(io("open", &to))?;
-        folder.sync_all().map_err(io("sync", &to))
     }
 }
 
@@ -401,11 +336,10 @@ fn remove_locks(folder: &Path) {
     }
 }
 
-fn missing_object(line: &str) -> ImportRefusal {
-    ImportRefusal::Broken { said: ralph_core::text::strip_control(ralph_core::text::first_line(line, 120)) }
+pub(super) fn too_large(what: ImportQuantity, limit: impl Into<u64>) -> ImportFailure {
+    ImportRefusal::TooLarge { what, limit: limit.into() }.into()
 }
 
-/// How large all imported commits may be together, without their files.
-const COMMITS_CAP: usize = 64 << 20;
-const SMALL_IMPORT_BYTES: usize = 32 << 20;
+/// How many changes are inspected before other tasks run.
+const CHANGES_AT_ONCE: usize = 256;
 const STALE_LOCK_AGE: Duration = Duration::from_mins(1);

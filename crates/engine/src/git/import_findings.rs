@@ -1,5 +1,6 @@
 //! Finds what a reviewer must know about commits from a sandbox: checked change by change, in every commit and not
-//! only in the end state, because history is pushed too. Pure: reading objects is in `import`.
+//! only in the end state, because history is pushed too. Pure: what it must know of an object's content is in
+//! `object_facts`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +8,8 @@ use globset::GlobSet;
 use serde::{Deserialize, Serialize};
 
 use super::auto_executed_files;
-use super::raw_diff::{CommitChanges, GITLINK_MODE, PathChange, SYMLINK_MODE};
+use super::object_facts::{BlobFacts, CommitTextFacts, ComparedSecrets, is_package_file};
+use super::raw_diff::{GITLINK_MODE, PathChange, SYMLINK_MODE};
 use super::validated_names::is_dotgit;
 use super::{SecretScan, Sha};
 
@@ -54,72 +56,88 @@ impl FindingKind {
     }
 }
 
-/// The longest link target: no link can be longer.
-const LINK_CAP: usize = 4096;
-
-/// The blobs needed for the checks.
-#[derive(Debug, Default)]
-pub(crate) struct ImportedBlobs {
-    pub(crate) sizes: HashMap<Sha, u64>,
-    /// Contents of the blobs small enough to be read.
-    pub(crate) contents: HashMap<Sha, Vec<u8>>,
+/// Checks commits one after the other, in order, and collects what it finds.
+pub(crate) struct ImportInspection<'a> {
+    blobs: &'a HashMap<Sha, BlobFacts>,
+    compared: &'a ComparedSecrets,
+    large: u64,
+    protected: &'a GlobSet,
+    secrets: SecretScan<'a>,
+    findings: FindingList,
 }
 
-/// Checks every change of every commit; returns at most `max` findings, blocking ones first.
-pub(crate) fn inspect_commits(
-    commits: &[CommitChanges],
-    blobs: &ImportedBlobs,
-    large: u64,
-    protected: &GlobSet,
-    secrets: SecretScan<'_>,
-    max: usize,
-) -> Vec<ImportFinding> {
-    let mut seen = HashSet::new();
-    let mut findings = Vec::new();
-    // A blob is searched once for each version it replaced: the same pair gives the same result.
-    let mut searched: HashMap<(Option<Sha>, Sha), Option<String>> = HashMap::new();
-    for commit in commits {
-        let mut add = |path: &str, kind: FindingKind| {
-            if seen.insert((path.to_owned(), kind.clone())) {
-                findings.push(ImportFinding {
-                    commit: commit.sha.clone(),
-                    path: ralph_core::text::strip_control(path),
-                    kind,
-                });
-            }
-        };
-        if let Some(what) = secrets(&commit.metadata) {
-            add("", FindingKind::Secret { what });
+impl<'a> ImportInspection<'a> {
+    /// Starts an inspection that returns at most `max` findings.
+    pub(crate) fn new(
+        blobs: &'a HashMap<Sha, BlobFacts>,
+        compared: &'a ComparedSecrets,
+        large: u64,
+        protected: &'a GlobSet,
+        secrets: SecretScan<'a>,
+        max: usize,
+    ) -> Self {
+        Self { blobs, compared, large, protected, secrets, findings: FindingList::new(max) }
+    }
+
+    /// Checks what a commit says of itself.
+    pub(crate) fn inspect_text(&mut self, commit: &Sha, text: &CommitTextFacts) {
+        if let Some(what) = text.secret.clone() {
+            self.findings.add(commit, "", FindingKind::Secret { what });
         }
-        if has_control_characters(&commit.metadata) {
-            add("", FindingKind::ControlCharacters);
-        }
-        for change in &commit.changes {
-            check_path(change, protected, secrets, &mut add);
-            check_content(change, blobs, large, &mut add);
-            let Some((mode, new)) = &change.new else { continue };
-            if *mode == GITLINK_MODE {
-                continue;
-            }
-            let old = change.old.as_ref().map(|(_, sha)| sha.clone());
-            let what = searched.entry((old.clone(), new.clone())).or_insert_with(|| {
-                let new = blobs.contents.get(new)?;
-                secrets(&added_lines(old.and_then(|old| blobs.contents.get(&old)).map_or(&[], Vec::as_slice), new))
-            });
-            if let Some(what) = what.clone() {
-                add(&change.path, FindingKind::Secret { what });
-            }
+        if text.control_characters {
+            self.findings.add(commit, "", FindingKind::ControlCharacters);
         }
     }
-    findings.sort_by_key(|finding| !finding.kind.is_blocking());
-    findings.truncate(max);
-    findings
+
+    /// Checks one change of a commit.
+    pub(crate) fn inspect_change(&mut self, commit: &Sha, change: &PathChange) {
+        let Self { blobs, compared, large, protected, secrets, findings } = self;
+        let add = &mut |path: &str, kind: FindingKind| findings.add(commit, path, kind);
+        check_path(change, protected, *secrets, add);
+        check_content(change, blobs, *large, add);
+        let Some((mode, new)) = &change.new else { return };
+        if *mode == GITLINK_MODE {
+            return;
+        }
+        let old = change.old.as_ref().map(|(_, sha)| sha.clone());
+        let found = match old.and_then(|old| compared.get(&(old, new.clone()))) {
+            Some(found) => found.clone(),
+            None => blobs.get(new).and_then(|blob| blob.secret.clone()),
+        };
+        if let Some(what) = found {
+            add(&change.path, FindingKind::Secret { what });
+        }
+    }
+
+    /// Returns what was found, blocking findings first.
+    pub(crate) fn finish(self) -> Vec<ImportFinding> {
+        let FindingList { max, mut blocking, mut others, .. } = self.findings;
+        blocking.append(&mut others);
+        blocking.truncate(max);
+        blocking
+    }
 }
 
-/// Returns whether a text has characters that a terminal obeys instead of showing them.
-fn has_control_characters(text: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(text).replace('\r', "");
-    ralph_core::text::strip_control(&text) != text
+/// Findings in the order of their commits, each once. Only those that can be reported are kept: a hostile import has
+/// any number.
+struct FindingList {
+    max: usize,
+    seen: HashSet<(String, FindingKind)>,
+    blocking: Vec<ImportFinding>,
+    others: Vec<ImportFinding>,
+}
+
+impl FindingList {
+    fn new(max: usize) -> Self {
+        Self { max, seen: HashSet::new(), blocking: Vec::new(), others: Vec::new() }
+    }
+
+    fn add(&mut self, commit: &Sha, path: &str, kind: FindingKind) {
+        let list = if kind.is_blocking() { &mut self.blocking } else { &mut self.others };
+        if list.len() < self.max && self.seen.insert((path.to_owned(), kind.clone())) {
+            list.push(ImportFinding { commit: commit.clone(), path: ralph_core::text::strip_control(path), kind });
+        }
+    }
 }
 
 fn check_path(
@@ -151,51 +169,32 @@ fn check_path(
     }
 }
 
-fn check_content(change: &PathChange, blobs: &ImportedBlobs, large: u64, add: &mut dyn FnMut(&str, FindingKind)) {
+fn check_content(
+    change: &PathChange,
+    blobs: &HashMap<Sha, BlobFacts>,
+    large: u64,
+    add: &mut dyn FnMut(&str, FindingKind),
+) {
     let Some((mode, sha)) = &change.new else { return };
-    if let Some(bytes) = blobs.sizes.get(sha).filter(|bytes| **bytes > large) {
-        add(&change.path, FindingKind::LargeFile { bytes: *bytes });
+    let blob = blobs.get(sha);
+    if let Some(bytes) = blob.map(|blob| blob.size).filter(|bytes| *bytes > large) {
+        add(&change.path, FindingKind::LargeFile { bytes });
     }
-    let content = blobs.contents.get(sha);
     if *mode == SYMLINK_MODE {
-        let target = content.map_or_else(|| "?".to_owned(), |bytes| String::from_utf8_lossy(bytes).into_owned());
-        if content.is_none() || leaves_tree(&change.path, &target) {
-            let into_git = target.split(['/', '\\']).any(|part| is_dotgit(part.as_bytes()));
-            let target = ralph_core::text::strip_control(ralph_core::text::head(&target, LINK_CAP));
-            let kind = if into_git { FindingKind::LinkIntoGit { target } } else { FindingKind::LinkOut { target } };
-            add(&change.path, kind);
+        match blob.and_then(|blob| blob.link.as_ref()) {
+            None => add(&change.path, FindingKind::LinkOut { target: "?".to_owned() }),
+            Some(link) if !link.leaves_tree(&change.path) => (),
+            Some(link) if link.into_git => add(&change.path, FindingKind::LinkIntoGit { target: link.shown.clone() }),
+            Some(link) => add(&change.path, FindingKind::LinkOut { target: link.shown.clone() }),
         }
     }
-    if change.path.rsplit('/').next() == Some("package.json") {
-        let old = change.old.as_ref().and_then(|(_, sha)| blobs.contents.get(sha)).map_or(&[][..], Vec::as_slice);
-        for script in auto_executed_files::changed_install_scripts(old, content.map_or(&[], Vec::as_slice)) {
+    if is_package_file(&change.path) {
+        let scripts = |sha| blobs.get(sha).map(|blob: &BlobFacts| blob.scripts.clone()).unwrap_or_default();
+        let old = change.old.as_ref().map(|(_, sha)| scripts(sha)).unwrap_or_default();
+        for script in scripts(sha).changed_since(&old) {
             add(&change.path, FindingKind::AutoRun { why: format!("`{script}` runs on install") });
         }
     }
-}
-
-/// Reports whether a link may leave the tree: true unless it provably stays inside.
-///
-/// `..` after a name is never taken as proof: that name may itself be a link, and then its parent is elsewhere.
-pub(crate) fn leaves_tree(path: &str, target: &str) -> bool {
-    if target.is_empty() || target.starts_with('/') || target.contains(['\\', '\0']) || target.get(1..2) == Some(":") {
-        return true;
-    }
-    let mut depth = path.matches('/').count();
-    let mut named = false;
-    for part in target.split('/') {
-        match part {
-            "" | "." => (),
-            ".." if named => return true,
-            ".." => match depth.checked_sub(1) {
-                Some(up) => depth = up,
-                None => return true,
-            },
-            part if is_dotgit(part.as_bytes()) => return true,
-            _ => named = true,
-        }
-    }
-    false
 }
 
 fn is_gitmodules(path: &str) -> bool {
@@ -203,42 +202,11 @@ fn is_gitmodules(path: &str) -> bool {
     matches!(name.as_str(), ".gitmodules" | "gitmod~1")
 }
 
-/// Returns the lines of `new` that `old` does not have: earlier lines are not this run's doing.
-fn added_lines(old: &[u8], new: &[u8]) -> Vec<u8> {
-    let known: HashSet<&[u8]> = old.split(|byte| *byte == b'\n').collect();
-    let mut added = Vec::new();
-    for line in new.split(|byte| *byte == b'\n').filter(|line| !known.contains(line)) {
-        added.extend_from_slice(line);
-        added.push(b'\n');
-    }
-    added
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::object_facts::{BlobUses, added_lines, pairs_to_compare, wanted_blobs};
+    use super::super::raw_diff::CommitChanges;
     use super::*;
-
-    #[test]
-    fn links() {
-        for (path, target, out) in [
-            ("a", "b", false),
-            ("a/b/c", "../../x", false),
-            ("a/b/c", "../../../x", true),
-            ("a", "..", true),
-            ("a/b", "..", false),
-            ("a", "/etc/passwd", true),
-            ("a", "", true),
-            ("a", "./b/./c", false),
-            ("d/e/x", "k/..", true),
-            ("a", ".git/config", true),
-            ("a/b", "../.GIT/hooks", true),
-            ("a", "C:/x", true),
-            ("a", "\\\\host\\x", true),
-            ("a", "ünï", false),
-        ] {
-            assert_eq!(leaves_tree(path, target), out, "{path} -> {target}");
-        }
-    }
 
     fn sha(digit: char) -> Sha {
         Sha::parse(&digit.to_string().repeat(40)).unwrap()
@@ -249,18 +217,36 @@ mod tests {
     }
 
     fn kinds(path: &str, old: Option<&str>, new: Option<(u32, &str)>) -> Vec<FindingKind> {
-        let mut blobs = ImportedBlobs::default();
-        let mut side = |digit: char, text: &str| {
-            blobs.sizes.insert(sha(digit), text.len() as u64);
-            blobs.contents.insert(sha(digit), text.as_bytes().to_vec());
-            sha(digit)
+        let content = |digit: char| match (old, new) {
+            (Some(text), _) if digit == '1' => text,
+            (_, Some((_, text))) => text,
+            _ => "",
         };
-        let old = old.map(|text| (0o100_644, side('1', text)));
-        let new = new.map(|(mode, text)| (mode, side('2', text)));
-        let changes = vec![PathChange { old, new, path: path.to_owned() }];
-        let commits = [CommitChanges { sha: sha('c'), parents: vec![], metadata: b"words".to_vec(), changes }];
+        let side = |mode, digit| (mode, sha(digit));
+        let change = PathChange {
+            old: old.map(|_| side(0o100_644, '1')),
+            new: new.map(|(mode, _)| side(mode, '2')),
+            path: path.to_owned(),
+        };
+        let commits =
+            [CommitChanges { sha: sha('c'), parents: vec![], metadata: vec![], changes: vec![change.clone()] }];
+        let read = |(sha, uses): (Sha, BlobUses)| {
+            let text = content(sha.as_str().chars().next().unwrap()).as_bytes();
+            let large = text.len() > 40;
+            let facts = if large { BlobFacts::unread(text.len() as u64) } else { BlobFacts::of(text, uses, &scan) };
+            (sha, facts)
+        };
+        let blobs: HashMap<Sha, BlobFacts> = wanted_blobs(&commits).into_iter().map(read).collect();
+        let added = |pair: (Sha, Sha)| {
+            let added = added_lines(content('1').as_bytes(), content('2').as_bytes());
+            (pair, scan(&added))
+        };
+        let compared = pairs_to_compare(&commits, &blobs).into_iter().map(added).collect();
         let protected = globset::GlobSetBuilder::new().add(globset::Glob::new("tests/**").unwrap()).build().unwrap();
-        inspect_commits(&commits, &blobs, 40, &protected, &scan, 9).into_iter().map(|finding| finding.kind).collect()
+        let mut inspection = ImportInspection::new(&blobs, &compared, 40, &protected, &scan, 9);
+        inspection.inspect_text(&sha('c'), &CommitTextFacts::of(b"words", &scan));
+        inspection.inspect_change(&sha('c'), &change);
+        inspection.finish().into_iter().map(|finding| finding.kind).collect()
     }
 
     #[test]
@@ -291,12 +277,11 @@ mod tests {
     #[test]
     fn messages_are_searched_and_blocking_findings_come_first() {
         let change = PathChange { old: None, new: Some((SYMLINK_MODE, sha('9'))), path: "unread".to_owned() };
-        let commit =
-            CommitChanges { sha: sha('c'), parents: vec![], metadata: b"use sk-live".to_vec(), changes: vec![change] };
-        let kinds: Vec<_> = inspect_commits(&[commit], &ImportedBlobs::default(), 9, &GlobSet::empty(), &scan, 9)
-            .into_iter()
-            .map(|finding| finding.kind)
-            .collect();
+        let (blobs, compared, none) = (HashMap::new(), ComparedSecrets::new(), GlobSet::empty());
+        let mut inspection = ImportInspection::new(&blobs, &compared, 9, &none, &scan, 9);
+        inspection.inspect_change(&sha('b'), &change);
+        inspection.inspect_text(&sha('c'), &CommitTextFacts::of(b"use sk-live", &scan));
+        let kinds: Vec<_> = inspection.finish().into_iter().map(|finding| finding.kind).collect();
         let want =
             vec![FindingKind::Secret { what: "a key".to_owned() }, FindingKind::LinkOut { target: "?".to_owned() }];
         assert_eq!(kinds, want);
@@ -304,8 +289,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn hostile_links_never_panic(path in ".{0,20}", target in ".{0,20}") {
-            let _ = leaves_tree(&path, &target);
+        fn hostile_paths_never_panic(path in ".{0,20}") {
             let _ = auto_executed_files::autorun_reason(&path);
         }
     }

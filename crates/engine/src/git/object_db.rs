@@ -153,18 +153,23 @@ impl ObjectDb {
     }
 
     pub async fn diffstat(&self, from: &Sha, to: &Sha) -> Result<DiffStat, Error> {
-        Ok(DiffStat::of(self.compare(from, to).await?.1))
+        Ok(DiffStat::of(self.compare(from, to, &["--raw", "--numstat"]).await?.1))
     }
 
+    /// Lists changed files without reading them.
     pub async fn changed_paths(&self, from: &Sha, to: &Sha) -> Result<Vec<PathChange>, Error> {
-        Ok(self.compare(from, to).await?.0)
+        Ok(self.compare(from, to, &["--raw"]).await?.0)
     }
 
-    async fn compare(&self, from: &Sha, to: &Sha) -> Result<(Vec<PathChange>, Vec<FileDiffStat>), Error> {
+    async fn compare(
+        &self,
+        from: &Sha,
+        to: &Sha,
+        formats: &[&str],
+    ) -> Result<(Vec<PathChange>, Vec<FileDiffStat>), Error> {
         const DOING: &str = "list changed files";
-        let call =
-            self.command(DOING).args(["diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames", "--no-abbrev"]);
-        let call = call.args(["--no-ext-diff", "--no-textconv", from.as_str(), to.as_str()]);
+        let call = self.command(DOING).args(["diff-tree", "-r", "-z", "--no-renames", "--no-abbrev"]);
+        let call = call.args(formats).args(["--no-ext-diff", "--no-textconv", from.as_str(), to.as_str()]);
         raw_diff::parse_diff(&call.run_checked().await?.stdout).ok_or(Error::UnexpectedOutput { doing: DOING })
     }
 

@@ -130,6 +130,13 @@ pub(crate) fn parse_log(bytes: &[u8]) -> Option<Vec<CommitChanges>> {
     Some(commits)
 }
 
+/// Counts the changes in the output of `log` without parsing them: never too few, and at most those that messages pose
+/// as.
+pub(crate) fn count_changes(bytes: &[u8]) -> usize {
+    let is_change = |token: &&[u8]| token.strip_prefix(b"\n").unwrap_or(token).starts_with(b":");
+    bytes.split(|byte| *byte == 0).filter(is_change).count()
+}
+
 /// Joins items with a terminator after each: the list format that git reads.
 pub(crate) fn terminated_list<'a>(items: impl IntoIterator<Item = &'a str>, end: char) -> String {
     items.into_iter().fold(String::new(), |mut text, item| {

@@ -10,8 +10,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
 
 use super::Error;
 
@@ -278,6 +278,23 @@ impl GitCommand<'_> {
         Ok(self.run_checked().await?.text())
     }
 
+    /// Lets `read` take standard output piece by piece, and ends git when it has what it wants.
+    pub(crate) async fn run_streamed<T>(
+        self,
+        read: impl AsyncFnOnce(&mut GitOutputReader) -> io::Result<T>,
+    ) -> Result<T, Error> {
+        let (doing, timeout) = (self.doing, self.timeout);
+        let program = self.tool.program.clone();
+        let (mut command, bytes) = self.build();
+        let child = command.spawn().map_err(|source| Error::Spawn { program: program.clone(), source })?;
+        let mut group = GitProcessGroup::of(child);
+        let read = match tokio::time::timeout(timeout, group.stream(bytes, read)).await {
+            Err(_) => return Err(Error::TimedOut { doing, after: timeout }),
+            Ok(read) => read.map_err(|source| Error::Spawn { program, source })?,
+        };
+        read.map_err(|ended| Error::Failed { doing, code: ended.code, said: ended.stderr_tail() })
+    }
+
     fn build(self) -> (Command, Vec<u8>) {
         let mut command = Command::new(&self.tool.program);
         command.args(&self.args).current_dir(&self.folder).env_clear().env("PATH", &self.tool.path);
@@ -313,6 +330,9 @@ impl GitCommand<'_> {
     }
 }
 
+/// The standard output of a git that is still running.
+pub(crate) type GitOutputReader = BufReader<ChildStdout>;
+
 /// A child that leads its own process group; dropping this kills the whole group if it still runs.
 #[derive(Debug)]
 struct GitProcessGroup {
@@ -343,15 +363,49 @@ impl GitProcessGroup {
             }
             kept
         };
-        let ((), out, err) = tokio::join!(feed, out, read_tail(stderr, 16 << 10));
+        let ((), out, err) = tokio::join!(feed, out, read_tail(stderr, STDERR_CAP));
         let (stdout, cut) = out?;
+        Ok(GitOutput { code: self.wait().await?, stdout, stderr: err?, cut })
+    }
+
+    /// Returns what `read` made of the output, or how git ended before `read` had everything.
+    async fn stream<T>(
+        &mut self,
+        input: Vec<u8>,
+        read: impl AsyncFnOnce(&mut GitOutputReader) -> io::Result<T>,
+    ) -> io::Result<Result<T, GitOutput>> {
+        let stdin = self.child.stdin.take();
+        let stdout = self.child.stdout.take().expect("every git is started with a pipe for its output");
+        let stderr = self.child.stderr.take();
+        let feed = async {
+            if let Some(mut stdin) = stdin {
+                // As above; and a reader that has what it wants ends git.
+                let _ = stdin.write_all(&input).await;
+            }
+        };
+        let out = async {
+            let mut stdout = BufReader::with_capacity(STREAM_BUFFER, stdout);
+            let read = read(&mut stdout).await;
+            self.kill();
+            read
+        };
+        let ((), read, err) = tokio::join!(feed, out, read_tail(stderr, STDERR_CAP));
+        let code = self.wait().await?;
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Ok(Err(GitOutput { code, stdout: Vec::new(), stderr: err?, cut: false }))
+            }
+            read => read.map(Ok),
+        }
+    }
+
+    async fn wait(&mut self) -> io::Result<i32> {
         let status = self.child.wait().await?;
         self.leader = None;
         // A signal has no exit code: shells and ralph use 128 + n.
-        let code = status
+        Ok(status
             .code()
-            .unwrap_or_else(|| 128 + std::os::unix::process::ExitStatusExt::signal(&status).unwrap_or_default());
-        Ok(GitOutput { code, stdout, stderr: err?, cut })
+            .unwrap_or_else(|| 128 + std::os::unix::process::ExitStatusExt::signal(&status).unwrap_or_default()))
     }
 
     fn kill(&self) {
@@ -367,6 +421,10 @@ impl Drop for GitProcessGroup {
         self.kill();
     }
 }
+
+/// How much of standard error is kept.
+const STDERR_CAP: usize = 16 << 10;
+const STREAM_BUFFER: usize = 64 << 10;
 
 /// Reads up to the cap; true if there was more.
 async fn read_capped(from: Option<impl AsyncRead + Unpin>, cap: usize) -> io::Result<(Vec<u8>, bool)> {

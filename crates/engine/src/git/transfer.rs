@@ -1,6 +1,7 @@
 //! Moves commits between a run's own repository and its sandbox: one commit in, new commits out.
 
 use std::path::Path;
+use std::pin::Pin;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use jiff::Timestamp;
@@ -11,7 +12,7 @@ use ralph_core::run::RunState;
 use ralph_core::text::{head, strip_control};
 use ralph_sandbox::Sandbox;
 
-use super::import::{ImportLimits, ImportOutcome, ImportRefusal, ImportRules};
+use super::import::{ImportLimits, ImportOutcome, ImportQuantity, ImportRefusal, ImportRules, SecretScan};
 use super::in_sandbox::{self, BundleOutcome, BundleRequest, CloneSeed, StateFiles};
 use super::{
     BareRepo, CommitStamp, CommitTrailer, DiffLimits, Error, FileDiffStat, FindingKind, GitProgram, ImportFinding,
@@ -36,6 +37,9 @@ const DIFF_CAP: usize = 32 << 20;
 
 /// The largest file with a pinned part.
 const PINNED_FILE_CAP: usize = 4 << 20;
+
+/// The exit code of a command that was ended at its timeout.
+const TIMEOUT_CODE: i32 = 124;
 
 /// How much of a link's target is shown.
 const TARGET_SHOWN: usize = 200;
@@ -72,7 +76,8 @@ pub(crate) async fn seed_sandbox(
     Ok(())
 }
 
-/// Imports the commits of a sandbox into the run's own repository and checks them.
+/// Imports the commits of a sandbox into the run's own repository and checks them; `None` if `aborted` was ready before
+/// they were checked.
 #[expect(clippy::too_many_arguments, reason = "source, destination and the rules of the import")]
 pub(crate) async fn import_from_sandbox(
     sandbox: &dyn Sandbox,
@@ -83,13 +88,16 @@ pub(crate) async fn import_from_sandbox(
     start: &Sha,
     known: Option<Sha>,
     redactor: &Redactor,
-) -> Result<ImportedWork, Error> {
+    aborted: impl Future<Output = ()>,
+) -> Result<Option<ImportedWork>, Error> {
     let protected = globs(started.protected_paths.iter().chain(&started.proof_files));
-    let secrets =
-        |bytes: &[u8]| redactor.find(&String::from_utf8_lossy(bytes)).first().map(|found| found.shape.to_string());
+    let secrets = |bytes: &[u8]| redactor.first_in_file(bytes).map(|shape| shape.to_string());
     let mut base = known.unwrap_or_else(|| start.clone());
+    let mut aborted = std::pin::pin!(aborted);
     loop {
-        let imported = import_bundle(sandbox, bare, scratch, started, n, &base, &protected, &secrets).await?;
+        let imported =
+            import_bundle(sandbox, bare, scratch, started, n, &base, &protected, &secrets, aborted.as_mut()).await?;
+        let Some(imported) = imported else { return Ok(None) };
         match imported {
             ImportOutcome::Kept { sha, commits: _, findings } => {
                 let commits = bare.odb().commit_count(start, &sha).await?;
@@ -111,7 +119,8 @@ pub(crate) async fn import_from_sandbox(
                     let (path, detail) = (redacted(path, redactor), redacted(&detail, redactor));
                     Some(ReviewFinding { rule: "judge".to_owned(), path, detail, stop: false })
                 }));
-                return Ok(ImportedWork { sha: Some(sha), commits, findings, base_missing: false, protected: hit });
+                let base_missing = false;
+                return Ok(Some(ImportedWork { sha: Some(sha), commits, findings, base_missing, protected: hit }));
             }
             // History was rewritten inside: everything since the start is checked again.
             ImportOutcome::Refused { why: ImportRefusal::NotDescended, .. } if base != *start => base = start.clone(),
@@ -119,21 +128,22 @@ pub(crate) async fn import_from_sandbox(
                 let mut reported: Vec<ReviewFinding> =
                     findings.iter().map(|finding| describe_finding(finding, redactor)).collect();
                 if !reported.iter().any(|finding| finding.stop) {
+                    let next = why.hint().map(|hint| format!("; {hint}")).unwrap_or_default();
                     reported.push(ReviewFinding {
                         rule: "refused".to_owned(),
                         path: String::new(),
-                        detail: redacted(&why.to_string(), redactor),
+                        detail: redacted(&format!("{why}{next}"), redactor),
                         stop: true,
                     });
                 }
                 let base_missing = why == ImportRefusal::NotDescended;
-                return Ok(ImportedWork {
+                return Ok(Some(ImportedWork {
                     sha: None,
                     commits: 0,
                     findings: reported,
                     base_missing,
                     protected: Vec::new(),
-                });
+                }));
             }
         }
     }
@@ -154,33 +164,35 @@ async fn import_bundle(
     n: u32,
     base: &Sha,
     protected: &GlobSet,
-    secrets: &(dyn Fn(&[u8]) -> Option<String> + Sync),
-) -> Result<ImportOutcome, Error> {
+    secrets: SecretScan<'_>,
+    mut aborted: Pin<&mut impl Future<Output = ()>>,
+) -> Result<Option<ImportOutcome>, Error> {
     let branch = &started.branch;
     let run = RunName::parse(&started.run)?;
     let limits = ImportLimits::default();
     let bundle = scratch.join("work.bundle");
     remove(&bundle);
-    let out =
-        in_sandbox::bundle(sandbox, BundleRequest { branch, known: base, host: &bundle, cap: limits.bundle_bytes })
-            .await;
+    let request = BundleRequest { branch, known: base, host: &bundle, cap: limits.bundle_bytes };
+    let out = tokio::select! {
+        biased;
+        () = aborted.as_mut() => return Ok(None),
+        out = in_sandbox::bundle(sandbox, request) => out,
+    };
+    let refused = |why| Ok(Some(ImportOutcome::Refused { why, findings: Vec::new() }));
     let outcome = match out {
-        Ok(BundleOutcome::Nothing) => Ok(ImportOutcome::Kept { sha: base.clone(), commits: 0, findings: Vec::new() }),
+        Ok(BundleOutcome::Nothing) => {
+            Ok(Some(ImportOutcome::Kept { sha: base.clone(), commits: 0, findings: Vec::new() }))
+        }
         Ok(BundleOutcome::File { .. }) => {
-            bare.import(
-                &bundle,
-                ImportRules { branch, base, iteration_ref: Some((&run, n)), protected, secrets, limits },
-            )
-            .await
+            let rules = ImportRules { branch, base, iteration_ref: Some((&run, n)), protected, secrets, limits };
+            bare.import_unless_aborted(&bundle, rules, aborted).await
         }
         // The agent may have deleted its branch or damaged its repository: that is a refusal, not an error of ralph.
-        Err(Error::SandboxScript { said, .. }) => {
-            Ok(ImportOutcome::Refused { why: ImportRefusal::Unreadable { why: said }, findings: Vec::new() })
+        Err(Error::SandboxScript { code: TIMEOUT_CODE, .. }) => refused(ImportRefusal::SlowPack),
+        Err(Error::SandboxScript { said, .. }) => refused(ImportRefusal::Unreadable { why: said }),
+        Err(Error::Sandbox { source: ralph_sandbox::Error::TooLarge { cap, .. }, .. }) => {
+            refused(ImportRefusal::TooLarge { what: ImportQuantity::BundleBytes, limit: cap })
         }
-        Err(Error::Sandbox { source: ralph_sandbox::Error::TooLarge { cap, .. }, .. }) => Ok(ImportOutcome::Refused {
-            why: ImportRefusal::TooLarge { what: "size".to_owned(), limit: cap },
-            findings: Vec::new(),
-        }),
         Err(error) => Err(error),
     };
     remove(&bundle);

@@ -20,6 +20,15 @@ pub(super) struct BranchUpdate<'a> {
     pub(super) work: &'a mut WorkSandbox,
 }
 
+/// How an import ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ImportEnd {
+    /// The commits were imported or refused.
+    Recorded,
+    /// Nothing was imported or recorded.
+    Aborted,
+}
+
 impl BranchUpdate<'_> {
     /// Ticks exactly the verified boxes. The verified tree is committed with the ticks, because a proof is about a
     /// commit.
@@ -57,12 +66,18 @@ impl BranchUpdate<'_> {
         Ok(())
     }
 
-    /// Imports new commits from the sandbox into the run's repository on the host.
-    pub(super) async fn import_commits(&mut self, n: u32, survey: &CloneStatus) -> Result<(), Error> {
+    /// Imports new commits from the sandbox into the run's repository on the host, unless `aborted` is ready before they
+    /// are checked.
+    pub(super) async fn import_commits(
+        &mut self,
+        n: u32,
+        survey: &CloneStatus,
+        aborted: impl Future<Output = ()>,
+    ) -> Result<ImportEnd, Error> {
         let state = self.run.state();
         let start = state.started.start_commit.clone();
         if survey.head == *start || state.imported.as_deref() == Some(survey.head.as_str()) {
-            return Ok(());
+            return Ok(ImportEnd::Recorded);
         }
         let started = state.started.clone();
         let known = state.imported.clone();
@@ -76,8 +91,10 @@ impl BranchUpdate<'_> {
             &Sha::from(&start),
             known.as_ref().map(Sha::from),
             &self.run.redactor,
+            aborted,
         )
         .await?;
+        let Some(imported) = imported else { return Ok(ImportEnd::Aborted) };
         if imported.base_missing {
             return Err(Error::CloneUnusable {
                 why: "its branch no longer contains the commit the run started from".to_owned(),
@@ -98,6 +115,7 @@ impl BranchUpdate<'_> {
             sha: imported.sha.as_ref().map(CommitSha::from),
             commits: imported.commits,
             findings: imported.findings,
-        })
+        })?;
+        Ok(ImportEnd::Recorded)
     }
 }

@@ -11,7 +11,7 @@ use ralph_core::run::{FinalAction, OpenIteration};
 use ralph_core::text;
 
 use super::action_log::read_action_log;
-use super::branch_update::BranchUpdate;
+use super::branch_update::{BranchUpdate, ImportEnd};
 use super::interrupts::Interrupts;
 use super::iteration_close_checkpoint::{CloneRevision, CloseCheckpoint, SavedCheck, TEST_OUTPUT_FILE};
 use super::iteration_report::{IterationReport, outcome, quoted_list, sample, summary};
@@ -71,7 +71,12 @@ impl CloseStep<'_> {
             let message = format!("a commit changed {path}; only ralph changes it, so another one put it back");
             CloseCheckpoint::push_once(&mut closing.restored, message);
         }
-        BranchUpdate { run: self.run, work: self.work }.import_commits(n, &survey_after).await?;
+        let tokens = self.interrupts.tokens();
+        let update = &mut BranchUpdate { run: self.run, work: self.work };
+        if update.import_commits(n, &survey_after, tokens.aborted()).await? == ImportEnd::Aborted {
+            // As with the checks: closing starts over on resume, or what is there is imported when the run stops.
+            return Ok(());
+        }
         let acted = read_action_log(&self.run.folder, n)?;
         let sample = sample(n, survey, &acted, &open, &outputs, newly_verified);
         // A box that is only proved again, in a new sandbox, was not broken by this iteration.
@@ -107,8 +112,8 @@ impl CloseStep<'_> {
     }
 
     /// Imports the commits of an iteration that will not be finished, with protected files restored but claims
-    /// unchecked.
-    pub(super) async fn import_unfinished(&mut self, open: &OpenIteration) -> Result<(), Error> {
+    /// unchecked. Only the end of this process aborts it: a `stop` has been heard already.
+    pub(super) async fn import_unfinished(&mut self, open: &OpenIteration) -> Result<ImportEnd, Error> {
         let mut closing = CloseCheckpoint::default();
         let look = ProtectionCheck { run: self.run, work: self.work }
             .restore_protected(open.n, &open.tree, &mut closing)
@@ -119,7 +124,8 @@ impl CloseStep<'_> {
         let verified = self.run.state().verified.clone();
         BranchUpdate { run: self.run, work: self.work }.tick_boxes(open.n, &look, &verified, &verified).await?;
         let look = self.work.tree_status(self.run.state()).await?;
-        BranchUpdate { run: self.run, work: self.work }.import_commits(open.n, &look).await
+        let now = self.interrupts.tokens().stops.now;
+        BranchUpdate { run: self.run, work: self.work }.import_commits(open.n, &look, now.cancelled()).await
     }
 
     fn collect_claims(&self, reply: Option<&ralph_core::action::ActionReply>, open: &OpenIteration) -> ClaimedBoxes {

@@ -2,6 +2,7 @@
 
 use ralph_core::event::{Event, EventLogLevel, RunStopReason, RunVerdict};
 
+use super::branch_update::ImportEnd;
 use super::close_iteration::CloseStep;
 use super::egress_events::EgressEvents;
 use super::interrupts::Interrupts;
@@ -35,15 +36,18 @@ impl FinishStep<'_> {
     pub(super) async fn stop(&mut self) -> Result<(), Error> {
         if let Some(open) = self.run.state().open.clone()
             && self.work.sandbox.is_some()
-            && let Err(error) =
-                (CloseStep { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts })
-                    .import_unfinished(&open)
-                    .await
         {
-            self.run.log(
-                EventLogLevel::Warn,
-                format!("the commits of iteration {} stay in the sandbox: {error}", open.n),
-            )?;
+            let mut step =
+                CloseStep { run: self.run, work: self.work, models: self.models, interrupts: self.interrupts };
+            let why = match step.import_unfinished(&open).await {
+                Ok(ImportEnd::Recorded) => None,
+                Ok(ImportEnd::Aborted) => Some("ralph was ended before they were checked".to_owned()),
+                Err(error) => Some(error.to_string()),
+            };
+            if let Some(why) = why {
+                let message = format!("the commits of iteration {} stay in the sandbox: {why}", open.n);
+                self.run.log(EventLogLevel::Warn, message)?;
+            }
         }
         self.finish(RunVerdict::Stopped { reason: RunStopReason::Asked }).await
     }

@@ -136,7 +136,9 @@ impl ProofStep<'_> {
         let unticked = match ticked {
             Ok(()) => {
                 let look = self.work.tree_status(self.run.state()).await?;
-                BranchUpdate { run: self.run, work: self.work }.import_commits(n, &look).await
+                // Not aborted: nothing but ralph's own commit is new.
+                let update = &mut BranchUpdate { run: self.run, work: self.work };
+                update.import_commits(n, &look, std::future::pending()).await.map(|_| ())
             }
             Err(error) => Err(error),
         };

@@ -110,7 +110,9 @@ pub async fn adopt(
     bare.set_branch(&origin.branch, &base).await?;
     let n = started.carried.iterations;
     let redactor = host.redactor();
-    let taken = git::import_from_sandbox(&*place, &bare, folder.path(), &started, n, &base, None, &redactor).await?;
+    let never = std::future::pending();
+    let taken = git::import_from_sandbox(&*place, &bare, folder.path(), &started, n, &base, None, &redactor, never);
+    let taken = taken.await?.expect("nothing aborts this import");
     if let Some(stop) = taken.findings.iter().find(|finding| finding.stop) {
         return Err(Error::Refused(format!("the work in sandbox `{sandbox}` cannot be taken over: {}", stop.detail)));
     }

@@ -3,12 +3,13 @@
 //! Each case has a positive control. A trap that does not catch even a plain git makes the case invalid.
 
 use std::path::Path;
+use std::time::Duration;
 
 use globset::GlobSet;
 use ralph_core::identifiers::TaskBranch;
 use ralph_engine::git::{
     BareRepo, DiffLimits, FindingKind, GitAuth, GitProgram, GitRemote, ImportFinding, ImportLimits, ImportOutcome,
-    ImportRefusal, ImportRules, RunName, Sha, UserRepo,
+    ImportRefusal, ImportRules, RunName, SecretScan, Sha, UserRepo,
 };
 use ralph_testkit::hostile_git::{bad_commits, git_attacks};
 use ralph_testkit::repo::TestRepo;
@@ -87,14 +88,14 @@ async fn no_hook_or_filter_of_a_repository_runs() {
 }
 
 /// A run's repository seeded from a user's, and a clone that an agent works in.
-struct ImportFixture {
+pub(crate) struct ImportFixture {
     _folder: tempfile::TempDir,
-    bare: BareRepo,
-    agent: TestRepo,
-    base: Sha,
+    pub(crate) bare: BareRepo,
+    pub(crate) agent: TestRepo,
+    pub(crate) base: Sha,
 }
 
-async fn import_fixture() -> ImportFixture {
+pub(crate) async fn import_fixture() -> ImportFixture {
     let tool = tool().await;
     let agent = TestRepo::with_commit();
     let base = sha(&agent.head());
@@ -109,6 +110,17 @@ async fn import_fixture() -> ImportFixture {
 
 impl ImportFixture {
     async fn import(&self, bundle: &Path, limits: ImportLimits) -> ImportOutcome {
+        self.import_unless(bundle, limits, &key, std::future::pending()).await.expect("nothing aborts it")
+    }
+
+    /// Imports a bundle with a search for secrets of the test; `None` if it was aborted.
+    pub(crate) async fn import_unless(
+        &self,
+        bundle: &Path,
+        limits: ImportLimits,
+        secrets: SecretScan<'_>,
+        aborted: impl Future<Output = ()>,
+    ) -> Option<ImportOutcome> {
         let protected = globset::Glob::new("tests/**").unwrap();
         let protected = globset::GlobSetBuilder::new().add(protected).build().unwrap();
         let branch = branch();
@@ -119,19 +131,23 @@ impl ImportFixture {
             base: &self.base,
             iteration_ref: shadow,
             protected: &protected,
-            secrets: &key,
+            secrets,
             limits,
         };
-        self.bare.import(bundle, rules).await.unwrap()
+        self.bare.import_unless_aborted(bundle, rules, aborted).await.unwrap()
+    }
+
+    /// Bundles the agent's branch.
+    pub(crate) fn bundle(&self) -> std::path::PathBuf {
+        self.agent.bundle("out.bundle", &[branch().ref_name().as_str(), &format!("^{}", self.base)])
     }
 
     /// Bundles the agent's branch and imports it.
     async fn import_branch(&self) -> ImportOutcome {
-        let bundle = self.agent.bundle("out.bundle", &[branch().ref_name().as_str(), &format!("^{}", self.base)]);
-        self.import(&bundle, ImportLimits::default()).await
+        self.import(&self.bundle(), ImportLimits::default()).await
     }
 
-    async fn branch_at(&self) -> Option<Sha> {
+    pub(crate) async fn branch_at(&self) -> Option<Sha> {
         self.bare.odb().ref_at(&branch().ref_name()).await.unwrap()
     }
 
@@ -349,18 +365,20 @@ async fn limits_hold() {
     let bundle = run.agent.bundle("out.bundle", &[&branch().ref_name(), &format!("^{}", run.base)]);
     let fine = ImportLimits::default();
     for (limits, what) in [
-        (ImportLimits { bundle_bytes: 100, ..fine }, "size"),
-        (ImportLimits { objects: 3, ..fine }, "number of objects"),
-        (ImportLimits { commits: 1, ..fine }, "number of commits"),
-        (ImportLimits { unpacked_bytes: 1 << 20, ..fine }, "unpacked content"),
+        (ImportLimits { bundle_bytes: 100, ..fine }, "packed, they have more than 100 bytes"),
+        (ImportLimits { objects: 3, ..fine }, "they have more than 3 objects"),
+        (ImportLimits { commits: 1, ..fine }, "they are more than 1"),
+        (ImportLimits { changes: 1, ..fine }, "they change more than 1 files, counted in each commit"),
+        (ImportLimits { unpacked_bytes: 1 << 20, ..fine }, "the new contents of files have more than 1 MiB"),
     ] {
         let import = run.import(&bundle, limits).await;
-        let ImportOutcome::Refused { why: ImportRefusal::TooLarge { what: reported, .. }, .. } = &import else {
-            panic!("{import:?}")
-        };
-        assert_eq!(reported, what);
+        let ImportOutcome::Refused { why, .. } = &import else { panic!("{import:?}") };
+        assert_eq!(why.to_string(), format!("the new commits are too large to be checked: {what}"));
+        assert!(why.hint().is_some_and(|hint| hint.contains("removed from the branch's history")), "{why:?}");
         assert_eq!(run.branch_at().await, Some(run.base.clone()));
     }
+    let slow = run.import(&bundle, ImportLimits { time: Duration::ZERO, ..fine }).await;
+    assert_eq!(slow, ImportOutcome::Refused { why: ImportRefusal::TooSlow { seconds: 0 }, findings: vec![] });
     assert!(matches!(run.import(&bundle, fine).await, ImportOutcome::Kept { commits: 2, .. }));
 }
 

@@ -12,6 +12,7 @@ mod egress_restart;
 mod fallback;
 mod git;
 mod hostile_repository;
+mod import_cost;
 mod killable_run;
 mod model;
 mod old_run;
