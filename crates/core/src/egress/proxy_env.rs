@@ -12,8 +12,9 @@ pub struct EgressEndpoint {
 /// Both spellings, because some programs read only one of them.
 const PROXY_VARS: [&str; 6] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
 
-/// Every spelling of the local machine: servers inside the sandbox are reached directly.
-const NO_PROXY_HOSTS: &str = "localhost,.localhost,127.0.0.1,127.0.0.0/8,::1,[::1],0.0.0.0";
+/// The local machine: servers inside the sandbox are reached directly. Without `[::1]`, at which Python's httpx fails
+/// with every request, and with it most clients of models that are written in Python.
+const NO_PROXY_HOSTS: &str = "localhost,.localhost,127.0.0.1,127.0.0.0/8,::1,0.0.0.0";
 
 /// Variables that name the CA bundle: OpenSSL, curl, Python, Node, git, cargo, pip, AWS, Deno, Nix.
 const CA_BUNDLE_VARS: [&str; 10] = [
@@ -51,9 +52,10 @@ mod tests {
         let vars = endpoint.env_vars();
         let get = |name: &str| vars.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
         assert_eq!(get("https_proxy"), Some("http://127.0.0.1:3128"));
-        for spelling in ["localhost", "127.0.0.1", "::1", "[::1]", "0.0.0.0"] {
+        for spelling in ["localhost", "127.0.0.1", "::1", "0.0.0.0"] {
             assert!(get("NO_PROXY").is_some_and(|list| list.split(',').any(|word| word == spelling)), "{spelling}");
         }
+        assert!(get("no_proxy").is_some_and(|list| !list.contains('[')));
         assert_eq!(get("SSL_CERT_FILE"), None);
         let trusting = EgressEndpoint { ca_bundle: Some("/x/ca.pem".into()), ..endpoint }.env_vars();
         assert_eq!(trusting.iter().filter(|(_, value)| value == "/x/ca.pem").count(), CA_BUNDLE_VARS.len());

@@ -21,6 +21,7 @@ use super::plan::{IdMapping, LauncherConfig};
 use super::sandbox::EmbeddedSandbox;
 use super::snapshots;
 use super::toolchains::CageToolchains;
+use super::transient_retry::TransientRetry;
 use super::visible_host_paths::{self, HostSystem};
 use crate::image;
 use crate::isolation_mechanism::IsolationMechanism;
@@ -304,7 +305,14 @@ impl EmbeddedState {
             ended.end().await;
         }
         let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let live = Arc::new(self.build_cage(&meta.id, folder, waiting).await?);
+        let mut waiting = waiting;
+        let mut retry = TransientRetry::default();
+        let live = loop {
+            match self.build_cage(&meta.id, folder, waiting.take()).await {
+                Err(error) if retry.wait_after(&error).await => (),
+                built => break Arc::new(built?),
+            }
+        };
         if let Some(disk) = &live.disk {
             tokio::spawn(disk_watch::watch(Arc::downgrade(&live), disk.clone()));
         }

@@ -11,14 +11,14 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::OnceLock;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tokio::process::{Child, Command};
 
 use super::disk_usage::DiskUsage;
 use super::launcher::{COUNTER_NAME, LAUNCHER_NAME};
-use super::launcher_protocol;
 use super::plan::{CagePlan, LauncherConfig};
+use super::{launcher_protocol, transient_retry};
 
 /// The program that becomes the launcher.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl LauncherProgram {
             memfd_create(LAUNCHER_NAME, flags | MemfdFlags::EXEC).or_else(|_| memfd_create(LAUNCHER_NAME, flags))?;
         let mut copy = File::from(fd);
         io::copy(&mut from, &mut copy)?;
-        fcntl_add_seals(&copy, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+        transient_retry::seal(&copy)?;
         // If two threads made a copy at the same time, one of them is dropped.
         let _ = self.sealed_copy.set(copy.into());
         self.sealed_copy.get().ok_or_else(|| io::Error::other("the copy of the program is gone"))

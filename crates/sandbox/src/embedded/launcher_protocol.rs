@@ -142,12 +142,12 @@ pub(super) fn receive_up_to(socket: impl AsFd, most: usize) -> io::Result<(Vec<u
 
 /// Writes bytes to a file in memory and seals it against changes.
 pub(super) fn write_sealed(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
-    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    use rustix::fs::{MemfdFlags, memfd_create};
     let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = std::fs::File::from(fd);
     io::Write::write_all(&mut file, bytes)?;
     io::Seek::rewind(&mut file)?;
-    fcntl_add_seals(&file, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
+    super::transient_retry::seal(&file)?;
     Ok(file.into())
 }
 

@@ -24,6 +24,7 @@ mod plan;
 mod sandbox;
 mod snapshots;
 mod toolchains;
+mod transient_retry;
 mod visible_host_paths;
 
 use std::process::ExitCode;
