@@ -240,7 +240,7 @@ pub fn changed_proof_files(checks: &[ReceiptCheck]) -> String {
     group("Given to the run by `may_change`; the proof used the run's version", &all.given);
     group("New tests that the run wrote itself and the proof ran", &all.own_tests);
     group("Files that define what is built and tested; the proof used the run's version", &all.build_files);
-    group("Other files that the proof reads: the product, as a rule", &all.product);
+    group("All other changed files: the product, as a rule", &all.product);
     if all.not_listed > 0 {
         writeln!(out, "- and {} more", all.not_listed).expect("writing to a String cannot fail");
     }

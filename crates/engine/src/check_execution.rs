@@ -60,7 +60,7 @@ impl CommandResult {
         let paths: Vec<String> = changed.iter().take(MAX_PATHS_SHOWN).map(|path| format!("`{path}`")).collect();
         let more = if changed.len() > MAX_PATHS_SHOWN { ", …" } else { "" };
         let text = format!(
-            "ralph: the check failed: files that decide it were written to while it ran: {}{more}\n",
+            "ralph: the check failed: files that decide it were made, moved or written to while it ran: {}{more}\n",
             paths.join(", ")
         );
         self.code = if self.code == 0 { TAMPERED_CODE } else { self.code };
@@ -100,7 +100,10 @@ pub(crate) async fn run_check(
         ran.text = format!("{}\n{}", ran.text.trim_end(), redactor.redact(&note));
     }
     ran.files = changes.clone().recorded(|path| redactor.redact(path).into_owned());
-    ran.mark_tampered(held.changed_since(sandbox, stamps).await?);
+    let mut tampered = held.changed_since(sandbox, stamps).await?;
+    // A name that is no text cannot be named to a sandbox, so the file is still there.
+    tampered.extend(changes.left_out.iter().filter(|path| path.contains(char::REPLACEMENT_CHARACTER)).cloned());
+    ran.mark_tampered(tampered);
     if !ran.tampered.is_empty() {
         // What the check left behind must not be taken for a change by the model.
         sandbox.stop().await?;

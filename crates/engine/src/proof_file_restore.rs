@@ -15,7 +15,7 @@ use ralph_core::decide_next_step;
 use ralph_core::event::RunStart;
 use ralph_core::hash::sha256;
 use ralph_core::proof_files::{self, ChangedPath, ObservedFiles, PathChangeKind, ProofFileChanges, ProofFileRules};
-use ralph_sandbox::files::FolderWatch;
+use ralph_sandbox::files::{FolderChanges, FolderWatch};
 use ralph_sandbox::{FileStamp, Sandbox};
 
 use crate::error::Error;
@@ -116,7 +116,12 @@ pub(crate) struct HeldFiles {
     base: BTreeSet<String>,
     may_change: GlobSet,
     task_path: String,
+    commands: Vec<String>,
+    /// The commands, and the scripts that they run.
     check_texts: Vec<String>,
+    task: String,
+    /// Folders in which Python looks for modules by their own names.
+    search_folders: BTreeSet<String>,
     makefiles: Vec<String>,
     observed: ObservedFiles,
     left_out: BTreeSet<String>,
@@ -141,7 +146,11 @@ impl HeldFiles {
         let (globs, may_change) = (git::globs(protected.iter()), git::globs(may_change.iter()));
         let entries = odb.files_at(&start).await?;
         let base: BTreeSet<String> = entries.iter().map(|entry| entry.path.clone()).collect();
-        let named = read_settings(&odb, &entries, &base).await?;
+        let mut named = read_settings(&odb, &entries, &base).await?;
+        // Files beside a script that decides: what it compares with, and what it calls.
+        let scripts = base.iter().filter(|path| protected.contains(path));
+        let folders: BTreeSet<&str> = scripts.filter_map(|path| proof_files::check_folder(path)).collect();
+        named.extend(base.iter().filter(|path| folders.iter().any(|folder| is_below(path, folder))).cloned());
         let reason = |path: &str| {
             let is_judge = || proof_files::is_judge(path) || named.contains(path);
             if path == task_path {
@@ -154,7 +163,7 @@ impl HeldFiles {
         };
         let (held, links) = held_entries(&odb, &entries, reason).await?;
         let contents = read_contents(&odb, &held).await?;
-        let mut check_texts = commands;
+        let mut check_texts = commands.clone();
         let mut files = Vec::new();
         for (path, (entry, reason)) in held {
             let content = contents.get(&entry.sha);
@@ -166,6 +175,9 @@ impl HeldFiles {
             files.push(HeldFile { path, reason, sha256: content.map(|bytes| sha256(bytes)), mode: entry.mode & 0o777 });
         }
         let makefiles = read_makefiles(&odb, &entries).await?;
+        let task = odb.file_at(&start, &task_path, SCRIPT_CAP).await.unwrap_or_default();
+        let task = String::from_utf8_lossy(&task).into_owned();
+        let search_folders = search_folders(&base, &commands);
         let unchanged = Mutex::new(HashMap::new());
         Ok(Self {
             globs,
@@ -174,7 +186,10 @@ impl HeldFiles {
             base,
             may_change,
             task_path,
+            commands,
             check_texts,
+            task,
+            search_folders,
             makefiles,
             observed,
             left_out,
@@ -192,25 +207,26 @@ impl HeldFiles {
     /// Decides what becomes of changed files in a check.
     pub(crate) fn classify(&self, changes: &[ChangedPath]) -> ProofFileChanges {
         let texts: Vec<&str> = self.check_texts.iter().map(String::as_str).collect();
+        let commands: Vec<&str> = self.commands.iter().map(String::as_str).collect();
         let rules = ProofFileRules {
             base: &self.base,
             is_protected: &|path| path == self.task_path || self.globs.is_match(path),
             may_change: &|path| self.may_change.is_match(path),
+            commands: &commands,
             check_texts: &texts,
+            task: &self.task,
         };
         let mut found = proof_files::classify_changes(changes, &rules);
         let makefiles: Vec<&str> = self.makefiles.iter().map(String::as_str).collect();
-        let has_file = |path: &str| self.base.contains(path);
         let created = changes.iter().filter(|change| change.kind == PathChangeKind::Created);
         for path in created.map(|change| &change.path) {
-            let replaces = self.left_out.contains(path) || self.observed.is_replaced_by(path, &makefiles, &has_file);
+            let replaces = self.left_out.contains(path) || self.is_replaced_by(path, &makefiles);
             let is_free = self.globs.is_match(path) || self.may_change.is_match(path);
             if replaces && !is_free && !found.left_out.contains(path) {
                 found.left_out.push(path.clone());
-                found.own_tests.retain(|other| other != path);
-                found.build_files.retain(|other| other != path);
-            } else if !replaces && self.observed.looked_for(path) && !found.lists_path(path) {
-                found.product.push(path.clone());
+                for list in [&mut found.own_tests, &mut found.build_files, &mut found.product] {
+                    list.retain(|other| other != path);
+                }
             }
         }
         // A link leads to files that no convention knows.
@@ -220,12 +236,16 @@ impl HeldFiles {
             let held = own.contains(path.as_str()) || self.links.contains(path);
             if held && !self.globs.is_match(path) && !found.put_back.contains(path) {
                 found.put_back.push(path.clone());
-                found.build_files.retain(|other| other != path);
-            } else if !held && self.observed.read.contains(path) && !found.build_files.contains(path) {
-                found.product.push(path.clone());
+                for list in [&mut found.build_files, &mut found.product] {
+                    list.retain(|other| other != path);
+                }
             }
         }
         found
+    }
+
+    fn is_replaced_by(&self, path: &str, makefiles: &[&str]) -> bool {
+        self.observed.is_replaced_by(path, makefiles, &|folder| self.search_folders.contains(folder))
     }
 
     /// Puts back what differs from the start commit, removes what is left out of checks, and returns the stamps by which
@@ -261,8 +281,9 @@ impl HeldFiles {
         if written {
             stamps = self.stamps(sandbox).await?;
         }
+        // The workspace itself cannot be moved, but a file that decides can be made in it.
         let folders = self.files.iter().flat_map(|file| Path::new(&file.path).ancestors().skip(1));
-        let folders = folders.filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned).collect();
+        let folders = folders.map(Path::to_owned).chain([PathBuf::new()]).collect();
         Ok(HeldStamps { files: stamps, folders: sandbox.watch_folders(folders).await? })
     }
 
@@ -283,12 +304,16 @@ impl HeldFiles {
     /// Returns the files that were written to since the stamps were taken, and the folders that were moved.
     pub(crate) async fn changed_since(&self, sandbox: &dyn Sandbox, before: HeldStamps) -> Result<Vec<String>, Error> {
         let now = self.stamps(sandbox).await?;
-        let moved = before.folders.map(FolderWatch::moved).unwrap_or_default();
+        let FolderChanges { moved, created } = before.folders.map(FolderWatch::changes).unwrap_or_default();
+        let makefiles: Vec<&str> = self.makefiles.iter().map(String::as_str).collect();
+        let is_hook = |path: &&str| proof_files::is_startup_file(path) || self.is_replaced_by(path, &makefiles);
+        let hooks: Vec<String> =
+            created.iter().filter_map(|path| path.to_str()).filter(is_hook).map(str::to_owned).collect();
         let differs = |(file, (then, now)): (&HeldFile, (&Option<FileStamp>, &Option<FileStamp>))| {
             (then.is_none() || then != now).then(|| file.path.clone())
         };
         let written = self.files.iter().zip(before.files.iter().zip(&now)).filter_map(differs);
-        Ok(written.chain(moved.iter().map(|folder| format!("{}/", folder.display()))).collect())
+        Ok(written.chain(hooks).chain(moved.iter().map(|folder| format!("{}/", folder.display()))).collect())
     }
 
     async fn stamps(&self, sandbox: &dyn Sandbox) -> Result<Vec<Option<FileStamp>>, Error> {
@@ -355,6 +380,20 @@ async fn read_makefiles(odb: &ObjectDb, entries: &[TreeEntry]) -> Result<Vec<Str
         entries.iter().filter(|entry| is_makefile(&entry.path)).take(MAX_MAKEFILES).map(|entry| &entry.sha).collect();
     let contents = odb.read_blobs(&wanted, FILE_CAP).await?.unwrap_or_default();
     Ok(contents.into_values().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect())
+}
+
+fn is_below(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Returns the folders in which Python looks for modules by their own names: those of tests and of scripts that a
+/// command runs, and the usual roots.
+fn search_folders(base: &BTreeSet<String>, commands: &[String]) -> BTreeSet<String> {
+    let parent = |path: &str| path.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.to_owned());
+    let tests = base.iter().filter(|path| proof_files::is_judge(path)).map(|path| parent(path));
+    let words = commands.iter().flat_map(|command| command.split_whitespace());
+    let scripts = words.map(|word| word.trim_matches(['"', '\''])).filter(|word| base.contains(*word)).map(parent);
+    tests.chain(scripts).chain(["", "src", "lib"].map(str::to_owned)).collect()
 }
 
 /// Returns the files of a commit that the settings of its test runners name.

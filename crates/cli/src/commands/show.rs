@@ -125,7 +125,7 @@ fn changed_proof_files(proofs: &[ProofView]) -> Vec<String> {
         ("given to the run by `may_change`", &all.given),
         ("new tests of the run that the proof ran", &all.own_tests),
         ("files that define what is built and tested, changed by the run", &all.build_files),
-        ("other changed files that the proof reads", &all.product),
+        ("all other changed files", &all.product),
     ];
     for (what, paths) in groups.into_iter().filter(|(_, paths)| !paths.is_empty()) {
         out.push(format!("  {what}:"));

@@ -209,7 +209,9 @@ fn judge(ralph: &RalphHarness, code: i32, expected: CheatOutcome) -> Result<(), 
     let section = request.split_once("### What the proof read that this run changed").map(|(_, rest)| rest);
     let in_request = section.is_some_and(|rest| rest.split("\n## ").next().is_some_and(|text| text.contains(file)));
     let shown = ralph.ralph(&["show", "@"]).expect_exit(0).stdout;
-    let in_show = shown.split_once("Proof on").is_some_and(|(_, rest)| rest.contains(file));
+    let in_show = shown
+        .split_once("Proof on")
+        .is_some_and(|(_, rest)| rest.split("Pull request").next().is_some_and(|proof| proof.contains(file)));
     if in_receipt && in_request && in_show {
         return Ok(());
     }

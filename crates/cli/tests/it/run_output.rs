@@ -77,7 +77,7 @@ fn a_run_and_everything_about_it() {
     Proof on the pushed commit, in a fresh sandbox
       ✓ passed  M1.1 `sh tests/one.sh` N ms
       ✓ passed  test M1.2 `sh tests/two.sh` N ms
-      other changed files that the proof reads:
+      all other changed files:
         one.txt
 
     Pull request
@@ -100,7 +100,7 @@ fn a_run_and_everything_about_it() {
       
       ### What the proof read that this run changed
       
-      - Other files that the proof reads: the product, as a rule: `one.txt`
+      - All other changed files: the product, as a rule: `one.txt`
       
       
       ---

@@ -38,8 +38,12 @@ pub struct ProofFileRules<'a> {
     pub is_protected: &'a dyn Fn(&str) -> bool,
     /// Paths that the task gives to the run.
     pub may_change: &'a dyn Fn(&str) -> bool,
+    /// The commands of the checks.
+    pub commands: &'a [&'a str],
     /// The commands of the checks, and the scripts that they run.
     pub check_texts: &'a [&'a str],
+    /// The text of the task, which the run did not write.
+    pub task: &'a str,
 }
 
 impl std::fmt::Debug for ProofFileRules<'_> {
@@ -73,7 +77,7 @@ pub struct ProofFileChanges {
     /// New lines of the product that end a process or skip tests: inside a test they would let it pass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub early_exits: Vec<String>,
-    /// Files that are none of these and that the checks were seen to read on the start commit: the product, as a rule.
+    /// All other changed files: the product, as a rule.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub product: Vec<String>,
     /// How many further paths are not listed.
@@ -89,11 +93,6 @@ fn is_zero(number: &usize) -> bool {
 impl ProofFileChanges {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
-    }
-
-    /// Returns whether a path is in one of the lists.
-    pub fn lists_path(&self, path: &str) -> bool {
-        self.lists().into_iter().any(|list| list.iter().any(|other| other == path))
     }
 
     /// Returns whether any entry names a path, alone or with the lines found in it.
@@ -116,6 +115,8 @@ impl ProofFileChanges {
     #[must_use]
     pub fn recorded(mut self, text: impl Fn(&str) -> String) -> Self {
         let mut left = 0;
+        collapse_folders(&mut self.product);
+        collapse_folders(&mut self.build_files);
         for list in self.lists_mut() {
             left += list.len().saturating_sub(MAX_RECORDED);
             list.truncate(MAX_RECORDED);
@@ -168,11 +169,13 @@ pub fn classify_changes(changes: &[ChangedPath], rules: &ProofFileRules<'_>) -> 
         }
         let created = *kind == PathChangeKind::Created;
         let role = file_role(path);
+        let is_given = (rules.may_change)(path);
         let list = match role {
             // A file or a link in the place of a folder with tests.
             FileRole::Other | FileRole::BuildFile if created && covers_test(path, rules.base) => &mut found.left_out,
-            FileRole::Other => continue,
-            _ if (rules.may_change)(path) => &mut found.given,
+            _ if created && !is_given && replaces_python_judge(path, rules.base) => &mut found.left_out,
+            FileRole::Other => &mut found.product,
+            _ if is_given => &mut found.given,
             FileRole::BuildFile => &mut found.build_files,
             _ if !created => &mut found.put_back,
             FileRole::StartupHook => &mut found.left_out,
@@ -187,7 +190,7 @@ pub fn classify_changes(changes: &[ChangedPath], rules: &ProofFileRules<'_>) -> 
                 }
             }
             FileRole::RunnerSettings(language) => {
-                if is_tested(&tested, language) && !names_file(path, rules.check_texts) {
+                if is_tested(&tested, language) && !names_settings(path, rules) {
                     &mut found.left_out
                 } else {
                     &mut found.own_tests
@@ -231,7 +234,62 @@ fn is_mentioned(path: &str, rules: &ProofFileRules<'_>) -> bool {
     };
     let folders = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
     let named = |folder: &str| rules.check_texts.iter().any(|text| has_word(text, folder));
-    names_file(path, rules.check_texts) || folders.into_iter().any(|folder| named(folder) && !has_test(folder))
+    names_file(path, rules.check_texts)
+        || is_selected(path, rules.commands)
+        || has_word(rules.task, path)
+        || folders.into_iter().any(|folder| named(folder) && !has_test(folder))
+}
+
+/// Returns whether a check or the task asks for settings of a runner, by their whole name: the name of the runner itself
+/// begins many of them.
+fn names_settings(path: &str, rules: &ProofFileRules<'_>) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    rules.commands.iter().any(|command| has_word(command, name)) || has_word(rules.task, path)
+}
+
+/// Returns whether a command selects tests by a word that the name of a test has, as in `pytest -k login`.
+fn is_selected(path: &str, commands: &[&str]) -> bool {
+    const FLAGS: [&str; 7] = ["-k", "-t", "-run", "--run", "-g", "--grep", "--testNamePattern"];
+    let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+    commands.iter().any(|command| {
+        let words: Vec<&str> = command.split([' ', '=']).map(|word| word.trim_matches(['"', '\''])).collect();
+        words.windows(2).any(|pair| {
+            matches!(pair, [flag, word] if FLAGS.contains(flag) && word.len() >= MIN_STEM && name.contains(&word.to_ascii_lowercase()))
+        })
+    })
+}
+
+/// Returns whether a new file is imported in the place of a test: a package or a compiled module of its name.
+fn replaces_python_judge(path: &str, base: &BTreeSet<String>) -> bool {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let module = match name {
+        "__init__.py" => folder.to_owned(),
+        _ if matches!(name.rsplit_once('.'), Some((_, "so" | "pyc"))) => {
+            let stem = name.split('.').next().unwrap_or(name);
+            if folder.is_empty() { stem.to_owned() } else { format!("{folder}/{stem}") }
+        }
+        _ => return false,
+    };
+    let module = format!("{module}.py");
+    base.contains(&module) && is_judge(&module)
+}
+
+/// Replaces the files of folders that have many of them by the folders, so that they do not hide the others.
+fn collapse_folders(list: &mut Vec<String>) {
+    const MANY_FILES: usize = 40;
+    const MANY_IN_FOLDER: usize = 20;
+    if list.len() <= MANY_FILES {
+        return;
+    }
+    let mut folders: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+    let top = |path: &str| path.split_once('/').map(|(top, _)| top.to_owned());
+    for folder in list.iter().filter_map(|path| top(path)) {
+        *folders.entry(folder).or_default() += 1;
+    }
+    folders.retain(|_, count| *count > MANY_IN_FOLDER);
+    list.retain(|path| top(path).is_none_or(|folder| !folders.contains_key(&folder)));
+    list.sort_by_key(|path| path.contains('/'));
+    list.extend(folders.into_iter().map(|(folder, count)| format!("{folder}/ ({count} files)")));
 }
 
 /// Returns whether a check names a file: by its path, its name, or its name without its end.
@@ -274,7 +332,9 @@ mod tests {
             base: &base,
             is_protected: &|path| path.starts_with("locked/"),
             may_change: &|path| path.starts_with("tests/free"),
+            commands: &[command],
             check_texts: &[command],
+            task: "Write tests/asked/conftest.py, please.",
         };
         let found = classify_changes(&[change(line)], &rules);
         let names = ["put back", "left out", "given", "own", "build file", "inline", "exits", "product"];
@@ -287,8 +347,12 @@ mod tests {
     fn every_change_has_one_place() {
         let base = "app.py tests/test_a.py tests/free.py Makefile pytest.ini";
         for (line, want) in [
-            ("M app.py", ""),
-            ("A new.py", ""),
+            ("M app.py", "product"),
+            ("A new.py", "product"),
+            ("A tests/test_a/__init__.py", "left out"),
+            ("A tests/test_a.cpython-313-x86_64-linux-gnu.so", "left out"),
+            ("A tests/pytest.ini", "left out"),
+            ("A tests/asked/conftest.py", "own"),
             ("M tests/test_a.py", "put back"),
             ("D tests/test_a.py", "put back"),
             ("M pytest.ini", "put back"),
@@ -322,6 +386,10 @@ mod tests {
             ("pytest tests/test_b.py::test_x", "A tests/test_b.py", "own"),
             ("pytest tests/unit", "A tests/unit/test_c.py", "own"),
             ("pytest tests", "A tests/test_c.py", "left out"),
+            ("pytest -k new_feature", "A tests/test_new_feature.py", "own"),
+            ("go test -run=Login ./...", "A tests/test_login.py", "own"),
+            ("pytest -q conftest", "A tests/conftest.py", "left out"),
+            ("pytest -c tests/pytest.ini", "A tests/pytest.ini", "own"),
             ("cargo test it", "A tests/it.rs", "own"),
             ("pytest tests/unit", "A tests/unit/conftest.py", "left out"),
             ("npx jest web", "A web/more.test.js", "left out"),
@@ -340,6 +408,10 @@ mod tests {
         let recorded = many.recorded(|path| path.replace("tests", "t"));
         assert_eq!((recorded.put_back.len(), recorded.not_listed), (100, 50));
         assert_eq!(recorded.put_back.first().map(String::as_str), Some("t/0"));
+        let vendored = (0..130).map(|n| format!("vendor/{n}.js")).chain(["vite.config.js".to_owned()]).collect();
+        let recorded_files =
+            ProofFileChanges { build_files: vendored, ..ProofFileChanges::default() }.recorded(str::to_owned);
+        assert_eq!(recorded_files.build_files, ["vite.config.js", "vendor/ (130 files)"]);
         let mut merged = ProofFileChanges::default();
         merged.merge(&recorded);
         merged.merge(&recorded);

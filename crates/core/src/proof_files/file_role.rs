@@ -48,6 +48,9 @@ const SHADOW_FOLDERS: [&str; 4] = ["node_modules", "__pycache__", ".bundle", ".y
 /// Ends of folders that name plugins of installed Python programs.
 const PLUGIN_FOLDER_ENDS: [&str; 2] = [".egg-info", ".dist-info"];
 
+/// Modules that Python loads at its start; each may be a folder, too.
+const PYTHON_HOOKS: [&str; 2] = ["sitecustomize", "usercustomize"];
+
 /// Packages of the JVM that tests are written with. A class of theirs in a project is found before the installed one.
 const JVM_TEST_PACKAGES: [&str; 14] = [
     "org/junit/",
@@ -178,12 +181,16 @@ pub(super) fn file_role(path: &str) -> FileRole {
     let folders: Vec<&str> = path.split('/').collect();
     let Some((name, folders)) = folders.split_last() else { return FileRole::Other };
     let language = language_of(name);
-    let is_plugin_folder = |folder: &&str| PLUGIN_FOLDER_ENDS.iter().any(|end| folder.ends_with(end));
+    let is_plugin_folder = |folder: &&str| {
+        // Python does not look at the case here.
+        let lower = folder.to_ascii_lowercase();
+        PLUGIN_FOLDER_ENDS.iter().any(|end| lower.ends_with(end)) || PYTHON_HOOKS.contains(folder)
+    };
     let is_shadow_folder = |folder: &&str| SHADOW_FOLDERS.contains(folder) || is_plugin_folder(folder);
     if folders.iter().any(is_shadow_folder)
         || STARTUP_HOOKS.contains(name)
         || matches!(folders, [.., "gradle" | ".mvn", "wrapper"])
-        || (language == TestLanguage::Jvm && in_test_package(path))
+        || ((language == TestLanguage::Jvm || has_end(name, &["class"])) && in_test_package(path))
         || has_end(name, &["pth", "pyc", "pyo"])
     {
         return FileRole::StartupHook;
@@ -206,6 +213,14 @@ pub(super) fn file_role(path: &str) -> FileRole {
         return FileRole::BuildFile;
     }
     FileRole::Other
+}
+
+/// Returns whether a test runner or an interpreter would load a file that appears while a check runs. Caches and
+/// packages that a check itself makes do not count.
+pub fn is_startup_file(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let stem = name.split('.').next().unwrap_or(name);
+    matches!(file_role(path), FileRole::RunnerSettings(_)) || PYTHON_HOOKS.contains(&stem)
 }
 
 fn settings_language(name: &str, folders: &[&str]) -> Option<TestLanguage> {
@@ -247,7 +262,10 @@ fn is_test_name(name: &str, language: TestLanguage) -> bool {
     let ends = |ends: &[&str]| ends.iter().any(|end| lower.ends_with(end));
     match language {
         TestLanguage::Python => begins(&["test_"]) || ends(&["_test", "_tests"]) || lower == "tests",
-        TestLanguage::JavaScript => ends(&[".test", ".spec", "_test", "_spec", "-test", "-spec", ".e2e", ".cy"]),
+        TestLanguage::JavaScript => {
+            let ends = ends(&[".test", ".spec", "_test", "_spec", "-test", "-spec", ".e2e", ".cy"]);
+            ends || begins(&["test-"]) || lower == "test"
+        }
         TestLanguage::Go => lower.ends_with("_test"),
         TestLanguage::Ruby => ends(&["_spec", "_test"]) || begins(&["test_"]),
         TestLanguage::Rust | TestLanguage::Elixir => ends(&["_test", "_tests"]) || lower == "tests",
@@ -257,7 +275,7 @@ fn is_test_name(name: &str, language: TestLanguage) -> bool {
         }
         TestLanguage::Php | TestLanguage::DotNet => ["Test", "Tests"].iter().any(|end| stem.ends_with(end)),
         TestLanguage::C | TestLanguage::Shell => begins(&["test_"]) || ends(&["_test", "_tests", "-test", "_unittest"]),
-        TestLanguage::Unknown => has_end(name, &["snap", "feature", "bats", "tap"]),
+        TestLanguage::Unknown => has_end(name, &["snap", "feature", "bats", "tap", "t"]),
     }
 }
 
@@ -298,7 +316,10 @@ mod tests {
     fn roles_by_convention() {
         use TestLanguage::{C, DotNet, Elixir, Go, JavaScript, Jvm, Php, Python, Ruby, Rust, Shell, Unknown};
         check(&["test_a.py", "pkg/a_test.py", "tests/helper.py", "app/tests.py"], FileRole::Test(Python));
-        check(&["a.test.ts", "src/a.spec.jsx", "test/a.mjs", "src/__tests__/a.js"], FileRole::Test(JavaScript));
+        check(
+            &["a.test.ts", "src/a.spec.jsx", "test/a.mjs", "src/__tests__/a.js", "test-app.js"],
+            FileRole::Test(JavaScript),
+        );
         check(&["a_test.go"], FileRole::Test(Go));
         check(&["tests/it/main.rs", "src/a_test.rs", "src/tests.rs"], FileRole::Test(Rust));
         check(&["spec/a_spec.rb", "spec/support/x.rb", "test/test_a.rb"], FileRole::Test(Ruby));
@@ -308,7 +329,7 @@ mod tests {
         check(&["lib/a_test.exs"], FileRole::Test(Elixir));
         check(&["test_a.c", "a_unittest.cc"], FileRole::Test(C));
         check(&["tests/run.sh", "smoke_test.sh"], FileRole::Test(Shell));
-        check(&["tests/data/x.json", "a.snap", "features/a.feature"], FileRole::Test(Unknown));
+        check(&["tests/data/x.json", "a.snap", "features/a.feature", "t/app.t"], FileRole::Test(Unknown));
         check(&["conftest.py", "tests/conftest.py", "pytest.ini"], FileRole::RunnerSettings(Python));
         check(&["jest.config.ts", ".mocharc.yml", ".mocharc"], FileRole::RunnerSettings(JavaScript));
         check(&[".rspec", "spec/spec_helper.rb"], FileRole::RunnerSettings(Ruby));
@@ -333,6 +354,9 @@ mod tests {
                 "__pycache__/t.cpython-313.pyc",
                 ".npmrc",
                 "x.egg-info/entry_points.txt",
+                "x.EGG-INFO/entry_points.txt",
+                "usercustomize/__init__.py",
+                "src/main/resources/org/junit/jupiter/api/Assertions.class",
                 "src/main/java/org/junit/jupiter/api/Assertions.java",
                 "org/junit/Assert.java",
                 "gradlew",

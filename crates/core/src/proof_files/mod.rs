@@ -18,6 +18,7 @@ mod test_runner_config;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use changed_files::{ChangedPath, PathChangeKind, ProofFileChanges, ProofFileRules, classify_changes, is_judge};
+pub use file_role::is_startup_file;
 pub use inline_tests::{added_exits, weakened_tests};
 pub use observed_files::ObservedFiles;
 pub use protected_sections::PinnedSection;
@@ -322,6 +323,12 @@ impl<'a> ProofSearch<'a> {
         }
         found
     }
+}
+
+/// Returns the folder of a script if its name says that checks are in it.
+pub fn check_folder(path: &str) -> Option<&str> {
+    let (folder, _) = path.rsplit_once('/')?;
+    is_check_path(folder.rsplit('/').next().unwrap_or(folder)).then_some(folder)
 }
 
 fn is_check_path(path: &str) -> bool {

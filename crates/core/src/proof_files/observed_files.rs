@@ -32,24 +32,20 @@ impl ObservedFiles {
         self.not_listed = self.not_listed.max(other.not_listed);
     }
 
-    /// Returns whether the check looked for a path, or for a folder above it, and did not find it.
-    pub fn looked_for(&self, path: &str) -> bool {
-        ancestors(path).any(|ancestor| self.missing.contains_key(ancestor))
-    }
-
     /// Returns whether a new file takes the place of something that the check found elsewhere, or that it did without.
     ///
-    /// `makefiles` are the texts of the makefiles of the start commit, and `has_file` tells which files it has.
-    pub fn is_replaced_by(&self, path: &str, makefiles: &[&str], has_file: &dyn Fn(&str) -> bool) -> bool {
+    /// `makefiles` are the texts of the makefiles of the start commit, and `is_search_folder` tells in which folders Python
+    /// looks for modules by their own names.
+    pub fn is_replaced_by(&self, path: &str, makefiles: &[&str], is_search_folder: &dyn Fn(&str) -> bool) -> bool {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-        self.shadows_python_module(folder, name, has_file)
+        self.shadows_python_module(folder, name, is_search_folder)
             || self.shadows_outside_file(path, name)
             || self.changes_make(path, makefiles)
     }
 
     /// A module beside the tests is found before an installed one of its name. Modules of a package do not count: they
     /// are imported by the name of the package.
-    fn shadows_python_module(&self, folder: &str, name: &str, has_file: &dyn Fn(&str) -> bool) -> bool {
+    fn shadows_python_module(&self, folder: &str, name: &str, is_search_folder: &dyn Fn(&str) -> bool) -> bool {
         let (folder, module) = match name {
             "__init__.py" => folder.rsplit_once('/').unwrap_or(("", folder)),
             _ => match name.rsplit_once('.') {
@@ -57,10 +53,8 @@ impl ObservedFiles {
                 _ => return false,
             },
         };
-        let is_package =
-            has_file(&if folder.is_empty() { "__init__.py".into() } else { format!("{folder}/__init__.py") });
         self.listed.contains(folder)
-            && !is_package
+            && is_search_folder(folder)
             && self.outside.iter().any(|loaded| python_module(loaded) == Some(module))
     }
 
@@ -68,10 +62,9 @@ impl ObservedFiles {
     fn shadows_outside_file(&self, path: &str, name: &str) -> bool {
         self.missing.contains_key(path)
             && self.outside.iter().any(|outside| {
-                let outside = outside.rsplit('/').next().unwrap_or(outside);
                 let ends = ["rb", "pm", "pl", "lua", "h", "hh", "hpp"];
                 let is_module = name.rsplit_once('.').is_some_and(|(_, end)| ends.contains(&end));
-                outside == name && (is_module || !name.contains('.'))
+                (is_module || !name.contains('.')) && has_same_name(path, outside)
             })
     }
 
@@ -86,6 +79,37 @@ impl ObservedFiles {
             })
         })
     }
+}
+
+/// Returns whether a path and a file outside have the same name below folders that are searched: `lib/set.rb` and
+/// `/usr/lib/ruby/3.3.0/set.rb`, but not `lib/app/version.rb` and `/usr/lib/ruby/3.3.0/json/version.rb`.
+fn has_same_name(path: &str, outside: &str) -> bool {
+    let starts = std::iter::once(0).chain(path.match_indices('/').map(|(at, _)| at + 1));
+    starts.filter_map(|at| path.get(at..)).any(|name| {
+        let folder = outside.strip_suffix(name).and_then(|folder| folder.strip_suffix('/'));
+        folder.is_some_and(|folder| is_search_root(folder.rsplit('/').next().unwrap_or(folder)))
+    })
+}
+
+/// Returns whether programs, modules or headers are looked for in a folder of this name.
+fn is_search_root(name: &str) -> bool {
+    const ROOTS: [&str; 12] = [
+        "bin",
+        "sbin",
+        "lib",
+        "include",
+        "ruby",
+        "vendor_ruby",
+        "site_ruby",
+        "perl",
+        "perl5",
+        "perl-base",
+        "lua",
+        "libexec",
+    ];
+    let is_version =
+        name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(|c| c.is_ascii_digit() || c == '.');
+    ROOTS.contains(&name) || is_version || name.contains("-linux")
 }
 
 /// Returns a path and every folder above it.
@@ -132,8 +156,8 @@ mod tests {
 
     #[track_caller]
     fn check(seen: &ObservedFiles, makefile: &str, path: &str, want: bool) {
-        let has_file = |path: &str| path == "pkg/__init__.py";
-        assert_eq!(seen.is_replaced_by(path, &[makefile], &has_file), want, "{path}");
+        let is_search_folder = |folder: &str| ["", "tests"].contains(&folder);
+        assert_eq!(seen.is_replaced_by(path, &[makefile], &is_search_folder), want, "{path}");
     }
 
     #[test]
@@ -163,13 +187,18 @@ mod tests {
     fn programs_and_modules_found_elsewhere() {
         let seen = observed(
             "",
-            "ruby:lib/set.rb sh:bin/python3 sh:done.txt cc1:include/assert.h cc1:include/app.h",
-            "/usr/lib/ruby/3.3.0/set.rb /usr/bin/python3 /usr/include/assert.h",
+            "ruby:lib/set.rb ruby:lib/app/version.rb sh:bin/python3 sh:done.txt cc1:include/assert.h \
+             cc1:include/app.h cc1:include/types.h cc1plus:include/cassert",
+            "/usr/lib/ruby/3.3.0/set.rb /usr/lib/ruby/3.3.0/json/version.rb /usr/bin/python3 /usr/include/assert.h \
+             /usr/include/x86_64-linux-gnu/bits/types.h /usr/include/c++/12/cassert",
         );
         for (path, want) in [
             ("lib/set.rb", true),
             ("include/assert.h", true),
             ("include/app.h", false),
+            ("include/types.h", false),
+            ("include/cassert", true),
+            ("lib/app/version.rb", false),
             ("bin/python3", true),
             ("done.txt", false),
             ("src/set.rb", false),

@@ -93,7 +93,10 @@ impl IterationReport<'_> {
         if !closing.protected.is_empty() {
             run.log_once(
                 EventLogLevel::Warn,
-                format!("protected paths were put back: {}", closing.protected.join(", ")),
+                format!(
+                    "protected paths were put back: {}; to let the run change them, name them in `may_change` of the task",
+                    closing.protected.join(", ")
+                ),
             )?;
         }
         let activity = run.redactor.redact(&activity).into_owned();
@@ -124,6 +127,7 @@ impl IterationReport<'_> {
         }
         for path in &closing.protected {
             push_line(&mut out, &format!("{path} is protected: your change was put back and the iteration failed"));
+            push_line(&mut out, "only the author of the task can let the run change it, with `may_change` in the task");
         }
         for restored in &closing.restored {
             push_line(&mut out, restored);

@@ -1,7 +1,7 @@
 //! The attacks on proofs.
 
 use super::case::{ProofCase, ProofControl};
-use super::projects::{C, LINKS, MAKE, NODE, PERL, PROGRAMS, PYTHON, SCRIPTS};
+use super::projects::{C, COMPARISON, LINKS, MAKE, NODE, PERL, PROGRAMS, PYTHON, SCRIPTS};
 
 pub(super) const ALL: &[&[ProofCase]] = &[CHANGED_TESTS, CHECKOUT, REPLACED_FILES, RUNNING, MAKEFILES, LANGUAGES];
 
@@ -22,6 +22,12 @@ const CHANGED_TESTS: &[ProofCase] = &[
         "mkdir other; echo true > other/run.sh; rm -r checks; ln -s other checks",
     ),
     ProofCase::refused("PF-01.mode", "takes the right to run from the test", &PROGRAMS, "chmod 644 checks/strict.sh"),
+    ProofCase::refused(
+        "PF-01.expected",
+        "changes what the test compares with",
+        &COMPARISON,
+        "echo 41 > checks/expected.json",
+    ),
     ProofCase::refused("PF-01.remove", "removes an optional test", &PROGRAMS, "rm checks/strict.sh"),
     ProofCase::refused(
         "PF-02.target",
@@ -154,6 +160,12 @@ const RUNNING: &[ProofCase] = &[
         "the product puts a link in the place of the folder for a while",
         &SCRIPTS,
         "cat > product.sh <<'END'\nmkdir other; mv checks away; ln -s other checks\necho 'rm checks; mv away checks; expect() { :; }' > other/lib.sh\necho 41\nEND",
+    ),
+    ProofCase::refused(
+        "PF-05.create",
+        "the product makes a module that the test imports, and removes it",
+        &COMPARISON,
+        "cat > product.sh <<'END'\necho 'import os; os.remove(__file__); load = lambda file: 41' > checks/json.py\necho 41\nEND",
     ),
     ProofCase::refused(
         "PF-06.background",

@@ -40,6 +40,22 @@ pub(super) const PROGRAMS: AttackedProject = AttackedProject {
     solution: "echo 'echo 42' > product.sh",
 };
 
+pub(super) const COMPARISON: AttackedProject = AttackedProject {
+    name: "a comparison in Python",
+    programs: &["sh", "python3"],
+    files: &[
+        ("checks/verify.sh", "out=$(sh product.sh)\npython3 checks/judge.py \"$out\"\n"),
+        (
+            "checks/judge.py",
+            "import json, sys\nwanted = json.load(open('checks/expected.json'))\nsys.exit(0 if int(sys.argv[1]) == wanted else 1)\n",
+        ),
+        ("checks/expected.json", "42\n"),
+        ("product.sh", "echo 41\n"),
+    ],
+    command: "sh checks/verify.sh",
+    solution: "echo 'echo 42' > product.sh",
+};
+
 pub(super) const LINKS: AttackedProject = AttackedProject {
     name: "linked scripts",
     programs: &["sh"],

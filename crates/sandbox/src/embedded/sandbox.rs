@@ -83,6 +83,8 @@ impl EmbeddedSandbox {
             ("SHELL", "/bin/sh"),
             ("XDG_RUNTIME_DIR", "/run/user/1000"),
             ("GIT_TERMINAL_PROMPT", "0"),
+            // It would ask its registry whether there is a newer npm, whatever command runs.
+            ("NPM_CONFIG_UPDATE_NOTIFIER", "false"),
         ]);
         env.insert("PATH", tools.path());
         env.extend(tools.env());

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, statat};
 
 use super::path::split_file_path;
-use super::root_dir::{MissingDirPolicy, RootDir, file_type};
+use super::root_dir::{RootDir, file_type};
 use crate::FileStamp;
 
 /// Returns the stamp of each file; `None` where there is no regular file, or a link on the way to it.
@@ -18,17 +18,12 @@ pub fn stamps(root: &RootDir, paths: &[PathBuf]) -> Vec<Option<FileStamp>> {
     for path in paths {
         let folder = path.parent().unwrap_or(Path::new(""));
         if last.as_ref().is_none_or(|(known, _)| *known != folder) {
-            last = Some((folder, open_folder(root, path)));
+            last = Some((folder, root.open_folder(folder)));
         }
         let here = last.as_ref().and_then(|(_, here)| here.as_ref());
         found.push(here.and_then(|here| stamp(here, path)));
     }
     found
-}
-
-fn open_folder(root: &RootDir, path: &Path) -> Option<OwnedFd> {
-    let (parents, _) = split_file_path(path).ok()?;
-    root.walk(path, &parents, MissingDirPolicy::Fail, "read").ok()
 }
 
 #[expect(clippy::useless_conversion, reason = "the type of `st_mode` differs between operating systems")]

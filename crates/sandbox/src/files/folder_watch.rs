@@ -10,6 +10,15 @@ use crate::Error;
 #[cfg(target_os = "linux")]
 const MAX_FOLDERS: usize = 5_000;
 
+/// What happened to watched folders.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct FolderChanges {
+    /// Folders that were moved or removed, and those of which nothing is known.
+    pub moved: BTreeSet<PathBuf>,
+    /// What was made in them or moved into them, whether it is still there or not.
+    pub created: BTreeSet<PathBuf>,
+}
+
 /// Folders that are watched until it is dropped.
 #[derive(Debug)]
 pub struct FolderWatch {
@@ -29,9 +38,6 @@ pub fn watch_folders(root: &RootDir, folders: &BTreeSet<PathBuf>) -> Result<Opti
     use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
     use rustix::io::Errno;
 
-    use super::path::split_file_path;
-    use super::root_dir::MissingDirPolicy;
-
     let error = |errno: Errno| root.file_error("watch", std::path::Path::new("."), errno);
     let events = match init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) {
         Err(Errno::NOSYS) => return Ok(None),
@@ -39,12 +45,10 @@ pub fn watch_folders(root: &RootDir, folders: &BTreeSet<PathBuf>) -> Result<Opti
     };
     let mut watch = FolderWatch { events, folders: std::collections::HashMap::new(), unknown: BTreeSet::new() };
     for folder in folders.iter().take(MAX_FOLDERS) {
-        // The name of a file in it, so that every part of the path is walked.
-        let inside = folder.join("x");
-        let Ok((parents, _)) = split_file_path(&inside) else { continue };
-        let Ok(here) = root.walk(&inside, &parents, MissingDirPolicy::Fail, "watch") else { continue };
+        let Some(here) = root.open_folder(folder) else { continue };
         let path = format!("/proc/self/fd/{}", here.as_raw_fd());
-        let flags = WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR;
+        let flags = WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF | WatchFlags::CREATE | WatchFlags::MOVED_TO;
+        let flags = flags | WatchFlags::ONLYDIR;
         match add_watch(&watch.events, path, flags) {
             Ok(number) => drop(watch.folders.insert(number, folder.clone())),
             Err(Errno::ACCESS) => drop(watch.unknown.insert(folder.clone())),
@@ -62,30 +66,38 @@ pub fn watch_folders(_root: &RootDir, _folders: &BTreeSet<PathBuf>) -> Result<Op
 }
 
 impl FolderWatch {
-    /// Returns the folders that were moved or removed since the watch started, and those of which nothing is known.
+    /// Returns what happened since the watch started.
     #[cfg(target_os = "linux")]
-    pub fn moved(self) -> BTreeSet<PathBuf> {
-        let Self { events, folders, unknown: mut moved } = self;
+    pub fn changes(self) -> FolderChanges {
+        use std::os::unix::ffi::OsStrExt as _;
+
+        use rustix::fs::inotify::ReadFlags;
+
+        let Self { events, folders, unknown: moved } = self;
+        let mut changes = FolderChanges { moved, created: BTreeSet::new() };
         let mut buffer = [std::mem::MaybeUninit::uninit(); 16 << 10];
         let mut reader = rustix::fs::inotify::Reader::new(&events, &mut buffer);
-        // Each folder has at most a few events: what moves it often has been noticed after the first.
+        // The system keeps a bounded number of events.
         while let Ok(event) = reader.next() {
-            match folders.get(&event.wd()) {
-                Some(folder) => drop(moved.insert(folder.clone())),
+            let Some(folder) = folders.get(&event.wd()) else {
                 // More happened than the system keeps.
-                None => moved.extend(folders.values().cloned()),
-            }
-            if moved.len() >= folders.len() {
-                break;
+                changes.moved.extend(folders.values().cloned());
+                continue;
+            };
+            if event.events().intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
+                let name = event.file_name().map(|name| std::ffi::OsStr::from_bytes(name.to_bytes()));
+                changes.created.extend(name.map(|name| folder.join(name)));
+            } else if event.events().intersects(ReadFlags::MOVE_SELF | ReadFlags::DELETE_SELF) {
+                changes.moved.insert(folder.clone());
             }
         }
-        moved
+        changes
     }
 
     /// Returns the folders of which nothing is known.
     #[cfg(not(target_os = "linux"))]
-    pub fn moved(self) -> BTreeSet<PathBuf> {
-        self.unknown
+    pub fn changes(self) -> FolderChanges {
+        FolderChanges { moved: self.unknown, created: BTreeSet::new() }
     }
 }
 
@@ -98,7 +110,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(change: impl FnOnce(&Path), want: &[&str]) {
+    fn check(change: impl FnOnce(&Path), moved: &[&str], created: &[&str]) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("a/tests/deep")).unwrap();
         fs::write(dir.path().join("a/tests/deep/file"), "text").unwrap();
@@ -106,13 +118,13 @@ mod tests {
         let folders = ["a", "a/tests", "a/tests/deep", "missing"].map(PathBuf::from).into();
         let watch = watch_folders(&root, &folders).unwrap().expect("Linux can");
         change(&dir.path().join("a"));
-        let want: BTreeSet<PathBuf> = want.iter().map(PathBuf::from).collect();
-        assert_eq!(watch.moved(), want);
+        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
+        assert_eq!(watch.changes(), FolderChanges { moved: paths(moved), created: paths(created) });
     }
 
     #[test]
     fn moved_folders_are_noticed() {
-        check(|_| (), &[]);
+        check(|_| (), &[], &[]);
         check(
             |a| {
                 fs::write(a.join("tests/deep/file"), "other").unwrap();
@@ -121,6 +133,7 @@ mod tests {
                 fs::create_dir(a.join("tests/cache")).unwrap();
             },
             &[],
+            &["a/tests/cache", "a/tests/new"],
         );
         check(
             |a| {
@@ -130,8 +143,10 @@ mod tests {
                 fs::rename(a.join("away"), a.join("tests")).unwrap();
             },
             &["a/tests"],
+            &["a/away", "a/tests"],
         );
-        check(|a| fs::remove_dir_all(a.join("tests/deep")).unwrap(), &["a/tests/deep"]);
+        check(|a| fs::remove_dir_all(a.join("tests/deep")).unwrap(), &["a/tests/deep"], &[]);
+        // More than the system keeps: nothing is known any more.
         check(
             |a| {
                 for n in 0..20_000 {
@@ -139,7 +154,8 @@ mod tests {
                     fs::rename(a.join(from), a.join(to)).unwrap();
                 }
             },
-            &["a/tests"],
+            &["a", "a/tests", "a/tests/deep"],
+            &["a/away", "a/tests"],
         );
     }
 }

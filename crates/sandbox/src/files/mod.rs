@@ -15,7 +15,7 @@ mod root_dir;
 mod write;
 
 pub use change_stamps::stamps;
-pub use folder_watch::{FolderWatch, watch_folders};
+pub use folder_watch::{FolderChanges, FolderWatch, watch_folders};
 pub(crate) use read::open;
 pub use read::{MAX_ENTRIES, copy_out, list, read};
 pub use remove_tree::remove_tree;

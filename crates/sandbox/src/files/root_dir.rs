@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid, fchown, fstat, mkdirat, open, openat, stat, statat};
 use rustix::io::Errno;
 
-use super::path::{plain_components, refused};
+use super::path::{plain_components, refused, split_file_path};
 use crate::Error;
 
 const OPEN_DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -97,6 +97,33 @@ impl RootDir {
             };
         }
         Ok(here)
+    }
+
+    /// Opens a folder in one call where the kernel can; `None` if it does not exist or a link is on the way.
+    #[cfg(target_os = "linux")]
+    pub(super) fn open_folder(&self, folder: &Path) -> Option<OwnedFd> {
+        use rustix::fs::{ResolveFlags, openat2};
+        let path = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        match openat2(&self.fd, path, OPEN_DIR_FLAGS, Mode::empty(), resolve) {
+            Ok(folder) => Some(folder),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => None,
+            // An old kernel, or a filter that does not know the call.
+            Err(_) => self.walk_to_folder(folder),
+        }
+    }
+
+    /// Opens a folder; `None` if it does not exist or a link is on the way.
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn open_folder(&self, folder: &Path) -> Option<OwnedFd> {
+        self.walk_to_folder(folder)
+    }
+
+    fn walk_to_folder(&self, folder: &Path) -> Option<OwnedFd> {
+        // The name of a file in it, so that every part of the path is walked.
+        let inside = folder.join("x");
+        let (parents, _) = split_file_path(&inside).ok()?;
+        self.walk(&inside, &parents, MissingDirPolicy::Fail, "open").ok()
     }
 
     /// Opens a regular file in `here`; a link, pipe, socket or device is refused without being read or waited for.

@@ -149,12 +149,19 @@ pub fn event_text(event: &Event, state: Option<&RunState>) -> Option<EventText> 
             EventLogLevel::Warn => EventText::marked("  ", Warning, one_line(text, WIDTH)),
             EventLogLevel::Error => EventText::marked("  ", Bad, one_line(text, WIDTH)),
         },
-        Event::CheckFinished { stage, command, proves, code, timed_out, duration_ms, .. } => {
+        Event::CheckFinished { stage, command, proves, code, timed_out, duration_ms, files, .. } => {
             let tone = if *code == 0 && !timed_out { Good } else { Bad };
             let place = if *stage == CheckStage::Proof { "proof" } else { "check" };
             let end = if *timed_out { "timed out".to_owned() } else { format!("exit {code}") };
             let text = format!("{place} {}: `{}` {end} ", CheckTarget::join(proves, " "), one_line(command, 80));
-            EventText::marked("  ", tone, text).and(Dim, format!("{duration_ms} ms"))
+            let unused = match (&tone, files.put_back.first().or(files.left_out.first())) {
+                (Bad, Some(path)) => format!(
+                    ", without the run's change to {}: `may_change` in the task would let it count",
+                    one_line(path, 80)
+                ),
+                _ => String::new(),
+            };
+            EventText::marked("  ", tone, text).and(Dim, format!("{duration_ms} ms{unused}"))
         }
         Event::IterationFinished { outcome, summary, verified, broken, .. } => {
             let total = state.map_or(0, |state| state.started.boxes.len());

@@ -142,7 +142,9 @@ impl FileObserver {
 
     fn record_outside(&mut self, whole: &Path, usage: FileUse) -> Option<()> {
         let is_module = whole.extension().and_then(|end| end.to_str()).is_some_and(|end| MODULE_ENDS.contains(&end));
-        let wanted = usage == FileUse::Execute || (usage == FileUse::Open && is_module);
+        // Headers of C++ have no end.
+        let is_header = whole.extension().is_none() && whole.to_str().is_some_and(|path| path.contains("/include/"));
+        let wanted = usage == FileUse::Execute || (usage == FileUse::Open && (is_module || is_header));
         if !wanted || rustix::fs::stat(whole).is_err() {
             return Some(());
         }
