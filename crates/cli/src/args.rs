@@ -14,6 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use ralph_core::env_vars::Env;
 use ralph_core::policy::PolicyMode;
+use ralph_engine::setup::RunOverrides;
 
 pub(crate) use self::import::ImportArgs;
 pub(crate) use self::network::{AuditCommand, PolicyChangeArgs, PolicyCommand, PolicyLogArgs, PolicyTestArgs};
@@ -228,6 +229,25 @@ pub(crate) enum CliCommand {
 pub(crate) struct RunArgs {
     /// The task file [default: ralph_task.md at the top of the repository]
     pub(crate) task: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) overrides: RunOverrideArgs,
+    /// Skip running every proof on the base commit first
+    #[arg(long)]
+    pub(crate) no_baseline: bool,
+    /// Keep the sandbox after success
+    #[arg(long)]
+    pub(crate) keep_sandbox: bool,
+    /// Include changed tracked files of your checkout
+    #[arg(long)]
+    pub(crate) include_dirty: bool,
+    /// Print the run's id and work in the background
+    #[arg(long)]
+    pub(crate) detach: bool,
+}
+
+/// What the command line decides about a run, over its task and the config.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RunOverrideArgs {
     /// Where commands run
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
@@ -261,18 +281,39 @@ pub(crate) struct RunArgs {
     /// Grant a secret to HTTPS requests of the sandbox to a host: NAME=HOST; may be given again
     #[arg(long, value_name = "NAME=HOST")]
     pub(crate) lend: Vec<String>,
-    /// Skip running every proof on the base commit first
-    #[arg(long)]
-    pub(crate) no_baseline: bool,
-    /// Keep the sandbox after success
-    #[arg(long)]
-    pub(crate) keep_sandbox: bool,
-    /// Include changed tracked files of your checkout
-    #[arg(long)]
-    pub(crate) include_dirty: bool,
-    /// Print the run's id and work in the background
-    #[arg(long)]
-    pub(crate) detach: bool,
+}
+
+impl RunOverrideArgs {
+    pub(crate) fn to_overrides(&self) -> RunOverrides {
+        let Self {
+            backend,
+            profile,
+            engine,
+            agent,
+            max_iterations,
+            max_cost,
+            max_wall_time_minutes,
+            max_tokens,
+            network,
+            allow_host,
+            lend,
+        } = self.clone();
+        RunOverrides {
+            backend,
+            profile,
+            engine,
+            agent,
+            max_iterations,
+            max_cost,
+            max_minutes: max_wall_time_minutes,
+            max_tokens,
+            network,
+            allow_hosts: allow_host,
+            secret_grants: lend,
+            no_baseline: false,
+            include_dirty: false,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -422,18 +463,8 @@ pub(crate) struct LintArgs {
     /// Fix what can be fixed mechanically
     #[arg(long)]
     pub(crate) fix: bool,
-    /// Where the run would be, and where the baseline is
-    #[arg(long, value_name = "NAME")]
-    pub(crate) backend: Option<String>,
-    /// The model profile that the run would use
-    #[arg(long, value_name = "NAME")]
-    pub(crate) profile: Option<String>,
-    /// What commands may reach on the network: deny, allowlist or open
-    #[arg(long, value_name = "POLICY", value_parser = network)]
-    pub(crate) network: Option<PolicyMode>,
-    /// Let commands reach this host too; can be given more than once
-    #[arg(long, value_name = "HOST")]
-    pub(crate) allow_host: Vec<String>,
+    #[command(flatten)]
+    pub(crate) overrides: RunOverrideArgs,
 }
 
 #[derive(Debug, Args)]

@@ -100,14 +100,17 @@ pub(crate) async fn run_check(
         ran.text = format!("{}\n{}", ran.text.trim_end(), redactor.redact(&note));
     }
     ran.files = changes.clone().recorded(|path| redactor.redact(path).into_owned());
-    let mut tampered = held.changed_since(sandbox, stamps).await?;
+    let found = held.changed_since(sandbox, stamps).await?;
+    let mut tampered = found.all();
     // A name that is no text cannot be named to a sandbox, so the file is still there.
     tampered.extend(changes.left_out.iter().filter(|path| path.contains(char::REPLACEMENT_CHARACTER)).cloned());
     ran.mark_tampered(tampered);
     if !ran.tampered.is_empty() {
-        // What the check left behind must not be taken for a change by the model.
+        // What the check left behind must not decide the next one, nor be taken for a change by the model.
         sandbox.stop().await?;
-        held.restore(sandbox, changes).await?;
+        let mut removed = changes.clone();
+        removed.left_out.extend(found.created);
+        held.restore(sandbox, &removed).await?;
     }
     Ok(ran)
 }
@@ -148,7 +151,7 @@ pub(crate) async fn run_observed_check(
     let stamps = held.restore(sandbox, &ProofFileChanges::default()).await?;
     let exec = ExecRequest::shell(line, timeout).separated().observed();
     let (mut ran, observed) = execute(sandbox, exec, redactor).await?;
-    ran.mark_tampered(held.changed_since(sandbox, stamps).await?);
+    ran.mark_tampered(held.changed_since(sandbox, stamps).await?.all());
     Ok((ran, observed))
 }
 

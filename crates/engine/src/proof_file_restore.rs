@@ -138,6 +138,21 @@ pub(crate) struct HeldStamps {
     folders: Option<FolderWatch>,
 }
 
+/// What a check did to the files that decide it.
+#[derive(Debug, Default)]
+pub(crate) struct HeldChanges {
+    /// Files that were written to, and folders that were moved.
+    pub(crate) written: Vec<String>,
+    /// Files and folders that appeared, and that a test runner or an interpreter would load.
+    pub(crate) created: Vec<String>,
+}
+
+impl HeldChanges {
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.written.iter().chain(&self.created).cloned().collect()
+    }
+}
+
 impl HeldFiles {
     /// Finds the files in a repository on the host.
     pub(crate) async fn load(bare: &BareRepo, rules: HeldFileRules) -> Result<Self, Error> {
@@ -220,7 +235,8 @@ impl HeldFiles {
         let makefiles: Vec<&str> = self.makefiles.iter().map(String::as_str).collect();
         let created = changes.iter().filter(|change| change.kind == PathChangeKind::Created);
         for path in created.map(|change| &change.path) {
-            let replaces = self.left_out.contains(path) || self.is_replaced_by(path, &makefiles);
+            let takes_place = || self.files.iter().any(|file| proof_files::takes_place_of(path, &file.path));
+            let replaces = self.left_out.contains(path) || self.is_replaced_by(path, &makefiles) || takes_place();
             let is_free = self.globs.is_match(path) || self.may_change.is_match(path);
             if replaces && !is_free && !found.left_out.contains(path) {
                 found.left_out.push(path.clone());
@@ -301,19 +317,23 @@ impl HeldFiles {
         }
     }
 
-    /// Returns the files that were written to since the stamps were taken, and the folders that were moved.
-    pub(crate) async fn changed_since(&self, sandbox: &dyn Sandbox, before: HeldStamps) -> Result<Vec<String>, Error> {
+    /// Returns what happened to the held files since the stamps were taken.
+    pub(crate) async fn changed_since(&self, sandbox: &dyn Sandbox, before: HeldStamps) -> Result<HeldChanges, Error> {
         let now = self.stamps(sandbox).await?;
         let FolderChanges { moved, created } = before.folders.map(FolderWatch::changes).unwrap_or_default();
         let makefiles: Vec<&str> = self.makefiles.iter().map(String::as_str).collect();
-        let is_hook = |path: &&str| proof_files::is_startup_file(path) || self.is_replaced_by(path, &makefiles);
-        let hooks: Vec<String> =
-            created.iter().filter_map(|path| path.to_str()).filter(is_hook).map(str::to_owned).collect();
+        let is_search_folder = |folder: &str| self.search_folders.contains(folder);
+        let is_hook = |path: &&str| {
+            proof_files::is_startup_file(path)
+                || self.observed.is_replaced_meanwhile(path, &makefiles, &is_search_folder)
+        };
+        let created = created.iter().filter_map(|path| path.to_str()).filter(is_hook).map(str::to_owned).collect();
         let differs = |(file, (then, now)): (&HeldFile, (&Option<FileStamp>, &Option<FileStamp>))| {
             (then.is_none() || then != now).then(|| file.path.clone())
         };
         let written = self.files.iter().zip(before.files.iter().zip(&now)).filter_map(differs);
-        Ok(written.chain(hooks).chain(moved.iter().map(|folder| format!("{}/", folder.display()))).collect())
+        let moved = moved.iter().map(|folder| format!("{}/", folder.display()));
+        Ok(HeldChanges { written: written.chain(moved).collect(), created })
     }
 
     async fn stamps(&self, sandbox: &dyn Sandbox) -> Result<Vec<Option<FileStamp>>, Error> {

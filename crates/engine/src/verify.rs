@@ -23,7 +23,7 @@ use crate::proof_file_restore::{HeldFileRules, HeldFiles};
 use crate::read_text_file;
 use crate::receipt::{self, SigningKey};
 use crate::sandbox_lifecycle::{self, SandboxRequest};
-use crate::store::RunFolder;
+use crate::store::{RunFolder, ScratchFolder};
 use crate::tool_hashes::changed_tools;
 
 /// The result of verifying a receipt.
@@ -149,7 +149,7 @@ pub async fn verify(
     let own = SigningKey::load_or_create(&host.home.key_path())?.public();
     let signed_by = if own == receipt.key { ReceiptSigner::ThisInstallation } else { ReceiptSigner::Another };
     let trust = if signed_by == ReceiptSigner::ThisInstallation { ReceiptTrust::Trusted } else { trust };
-    let scratch = tempfile::tempdir().map_err(file_error("make a folder in", Path::new("the temporary folder")))?;
+    let scratch = ScratchFolder::create(&host.home)?;
     let bare = repository(host, &receipt, repo, scratch.path()).await?;
     let chosen = host.backend(backend)?;
     let again =

@@ -5,7 +5,7 @@ use ralph_core::exit_code::RalphExitCode;
 use ralph_core::lint::{LintFinding, fix, has_errors};
 use ralph_engine::BaselineRow;
 use ralph_engine::run::run_baseline;
-use ralph_engine::setup::{RunOverrides, SetupError, TASK_FILE, check_startable, lint_task, resolve_run, task_errors};
+use ralph_engine::setup::{SetupError, TASK_FILE, check_startable, lint_task, resolve_run, task_errors};
 use ralph_web::view::baseline_words;
 use serde_json::json;
 
@@ -17,13 +17,7 @@ use crate::run_setup::CliSetup;
 use crate::terminal_output::{GREEN, Ui, YELLOW, one_line, paint};
 
 pub(crate) async fn lint(setup: &CliSetup, args: &LintArgs, ui: &mut Ui) -> CliResult {
-    let flags = RunOverrides {
-        backend: args.backend.clone(),
-        profile: args.profile.clone(),
-        network: args.network,
-        allow_hosts: args.allow_host.clone(),
-        ..RunOverrides::default()
-    };
+    let flags = args.overrides.to_overrides();
     let mut read = setup.load_task(args.task.as_deref()).await?;
     if read.source.is_none() && !ui.json() {
         return Err(SetupError::NoTask.into());

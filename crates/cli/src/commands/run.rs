@@ -21,19 +21,9 @@ pub(crate) async fn run(setup: &CliSetup, args: RunArgs, ui: &mut Ui) -> CliResu
         dir: current_dir()?,
         task: task_input(args.task.as_deref()),
         overrides: RunOverrides {
-            backend: args.backend,
-            profile: args.profile,
-            engine: args.engine,
-            agent: args.agent,
-            max_iterations: args.max_iterations,
-            max_cost: args.max_cost,
-            max_minutes: args.max_wall_time_minutes,
-            max_tokens: args.max_tokens,
-            network: args.network,
-            allow_hosts: args.allow_host,
-            secret_grants: args.lend,
             no_baseline: args.no_baseline,
             include_dirty: args.include_dirty,
+            ..args.overrides.to_overrides()
         },
     };
     ui.set_status("▸ reading the task");

@@ -21,6 +21,8 @@ mod hostile_model;
 mod import;
 mod init;
 #[cfg(target_os = "linux")]
+mod lint_and_run;
+#[cfg(target_os = "linux")]
 mod litellm;
 #[cfg(target_os = "linux")]
 mod package_registries;

@@ -102,6 +102,11 @@ impl ProofFileChanges {
         self.lists().into_iter().any(|list| list.iter().any(names))
     }
 
+    /// Returns whether an entry other than those of the product names a path.
+    pub fn flags(&self, path: &str) -> bool {
+        Self { product: Vec::new(), ..self.clone() }.mentions(path)
+    }
+
     /// Adds what another check found.
     pub fn merge(&mut self, other: &Self) {
         for (own, more) in self.lists_mut().into_iter().zip(other.lists()) {
@@ -173,7 +178,7 @@ pub fn classify_changes(changes: &[ChangedPath], rules: &ProofFileRules<'_>) -> 
         let list = match role {
             // A file or a link in the place of a folder with tests.
             FileRole::Other | FileRole::BuildFile if created && covers_test(path, rules.base) => &mut found.left_out,
-            _ if created && !is_given && replaces_python_judge(path, rules.base) => &mut found.left_out,
+            _ if created && !is_given && replaces_python_test(path, rules.base) => &mut found.left_out,
             FileRole::Other => &mut found.product,
             _ if is_given => &mut found.given,
             FileRole::BuildFile => &mut found.build_files,
@@ -244,7 +249,10 @@ fn is_mentioned(path: &str, rules: &ProofFileRules<'_>) -> bool {
 /// begins many of them.
 fn names_settings(path: &str, rules: &ProofFileRules<'_>) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    rules.commands.iter().any(|command| has_word(command, name)) || has_word(rules.task, path)
+    // A name that the start commit has elsewhere means that file.
+    let is_known = rules.base.iter().any(|other| other.rsplit('/').next() == Some(name));
+    let named = |command: &&str| has_word(command, path) || (!is_known && has_word(command, name));
+    rules.commands.iter().any(named) || has_word(rules.task, path)
 }
 
 /// Returns whether a command selects tests by a word that the name of a test has, as in `pytest -k login`.
@@ -253,14 +261,17 @@ fn is_selected(path: &str, commands: &[&str]) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     commands.iter().any(|command| {
         let words: Vec<&str> = command.split([' ', '=']).map(|word| word.trim_matches(['"', '\''])).collect();
-        words.windows(2).any(|pair| {
-            matches!(pair, [flag, word] if FLAGS.contains(flag) && word.len() >= MIN_STEM && name.contains(&word.to_ascii_lowercase()))
-        })
+        // `make -k test` selects nothing.
+        let selects = |word: &str| {
+            let is_general = ["test", "tests", "spec", "specs", "check"].contains(&word);
+            !is_general && word.len() >= MIN_STEM && name.contains(&word.to_ascii_lowercase())
+        };
+        words.windows(2).any(|pair| matches!(pair, [flag, word] if FLAGS.contains(flag) && selects(word)))
     })
 }
 
 /// Returns whether a new file is imported in the place of a test: a package or a compiled module of its name.
-fn replaces_python_judge(path: &str, base: &BTreeSet<String>) -> bool {
+fn replaces_python_test(path: &str, base: &BTreeSet<String>) -> bool {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     let module = match name {
         "__init__.py" => folder.to_owned(),
@@ -289,7 +300,8 @@ fn collapse_folders(list: &mut Vec<String>) {
     folders.retain(|_, count| *count > MANY_IN_FOLDER);
     list.retain(|path| top(path).is_none_or(|folder| !folders.contains_key(&folder)));
     list.sort_by_key(|path| path.contains('/'));
-    list.extend(folders.into_iter().map(|(folder, count)| format!("{folder}/ ({count} files)")));
+    let folders = folders.into_iter().map(|(folder, count)| format!("{folder}/ ({count} files)"));
+    list.splice(0..0, folders);
 }
 
 /// Returns whether a check names a file: by its path, its name, or its name without its end.
@@ -389,6 +401,7 @@ mod tests {
             ("pytest -k new_feature", "A tests/test_new_feature.py", "own"),
             ("go test -run=Login ./...", "A tests/test_login.py", "own"),
             ("pytest -q conftest", "A tests/conftest.py", "left out"),
+            ("make -k test", "A tests/test_c.py", "left out"),
             ("pytest -c tests/pytest.ini", "A tests/pytest.ini", "own"),
             ("cargo test it", "A tests/it.rs", "own"),
             ("pytest tests/unit", "A tests/unit/conftest.py", "left out"),
@@ -411,7 +424,7 @@ mod tests {
         let vendored = (0..130).map(|n| format!("vendor/{n}.js")).chain(["vite.config.js".to_owned()]).collect();
         let recorded_files =
             ProofFileChanges { build_files: vendored, ..ProofFileChanges::default() }.recorded(str::to_owned);
-        assert_eq!(recorded_files.build_files, ["vite.config.js", "vendor/ (130 files)"]);
+        assert_eq!(recorded_files.build_files, ["vendor/ (130 files)", "vite.config.js"]);
         let mut merged = ProofFileChanges::default();
         merged.merge(&recorded);
         merged.merge(&recorded);

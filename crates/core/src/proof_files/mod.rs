@@ -325,10 +325,27 @@ impl<'a> ProofSearch<'a> {
     }
 }
 
+/// Returns whether a new file would be loaded in the place of another one.
+pub fn takes_place_of(new: &str, held: &str) -> bool {
+    const SCRIPT_ENDS: [&str; 8] = ["js", "mjs", "cjs", "jsx", "ts", "mts", "cts", "tsx"];
+    let Some((stem, end)) = held.rsplit_once('.') else { return false };
+    let Some(rest) = new.strip_prefix(stem).filter(|_| new != held) else { return false };
+    let new_end = rest.rsplit_once('.').map(|(_, end)| end);
+    match end {
+        "py" => rest == "/__init__.py" || (rest.starts_with('.') && matches!(new_end, Some("so" | "pyc"))),
+        end if SCRIPT_ENDS.contains(&end) => {
+            rest.strip_prefix('.').is_some_and(|end| SCRIPT_ENDS.contains(&end) || end == "json")
+        }
+        _ => false,
+    }
+}
+
 /// Returns the folder of a script if its name says that checks are in it.
 pub fn check_folder(path: &str) -> Option<&str> {
     let (folder, _) = path.rsplit_once('/')?;
-    is_check_path(folder.rsplit('/').next().unwrap_or(folder)).then_some(folder)
+    let name = folder.rsplit('/').next().unwrap_or(folder).to_ascii_lowercase();
+    let is_check = |word: &str| CHECK_WORDS.iter().any(|check| word.trim_end_matches('s') == *check);
+    name.split(|c: char| !c.is_ascii_alphanumeric()).any(is_check).then_some(folder)
 }
 
 fn is_check_path(path: &str) -> bool {

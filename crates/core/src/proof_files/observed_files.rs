@@ -43,6 +43,26 @@ impl ObservedFiles {
             || self.changes_make(path, makefiles)
     }
 
+    /// As [`Self::is_replaced_by`], for a path that appears while a check runs: a rule of a makefile makes its own target, and
+    /// a package appears as a folder.
+    pub fn is_replaced_meanwhile(
+        &self,
+        path: &str,
+        makefiles: &[&str],
+        is_search_folder: &dyn Fn(&str) -> bool,
+    ) -> bool {
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let is_included = || {
+            let mut included = makefiles.iter().flat_map(|text| super::script_paths::included_files(text));
+            included.any(|file| file == path)
+        };
+        let is_phony = || makefiles.iter().any(|text| super::script_paths::is_phony(text, path));
+        self.shadows_python_module(folder, name, is_search_folder)
+            || self.shadows_python_module(path, "__init__.py", is_search_folder)
+            || self.shadows_outside_file(path, name)
+            || (self.changes_make(path, makefiles) && (is_included() || is_phony()))
+    }
+
     /// A module beside the tests is found before an installed one of its name. Modules of a package do not count: they
     /// are imported by the name of the package.
     fn shadows_python_module(&self, folder: &str, name: &str, is_search_folder: &dyn Fn(&str) -> bool) -> bool {
@@ -216,6 +236,24 @@ mod tests {
             [("test", true), ("test/readme.txt", true), ("local.mk", true), ("hello.txt", false), ("check", false)]
         {
             check(&seen, makefile, path, want);
+        }
+    }
+
+    #[test]
+    fn what_appears_during_a_check() {
+        let seen = observed("\"\" tests", "make:app make:test make:local.mk", "/usr/lib/python3.13/json/__init__.py");
+        let makefile = "-include local.mk\n.PHONY: test clean\ntest: app\n\t./app\napp: app.c\n\tcc -o app app.c\n";
+        for (path, want) in [
+            ("app", false),
+            ("test", true),
+            ("local.mk", true),
+            ("tests/json", true),
+            ("json.py", true),
+            ("build", false),
+            ("other/json", false),
+        ] {
+            let is_search_folder = |folder: &str| ["", "tests"].contains(&folder);
+            assert_eq!(seen.is_replaced_meanwhile(path, &[makefile], &is_search_folder), want, "{path}");
         }
     }
 

@@ -262,6 +262,12 @@ pub(super) fn is_target(text: &str, target: &str) -> bool {
         .any(|(before, _)| before.split_whitespace().any(|name| name == target))
 }
 
+/// Returns whether a makefile says that a target is no file.
+pub(super) fn is_phony(text: &str, target: &str) -> bool {
+    let lists = text.lines().filter_map(|line| line.strip_prefix(".PHONY")?.trim_start().strip_prefix(':'));
+    lists.flat_map(str::split_whitespace).any(|name| name == target)
+}
+
 /// Returns the files that a makefile or justfile includes.
 pub(super) fn included_files(text: &str) -> Vec<String> {
     text.lines()

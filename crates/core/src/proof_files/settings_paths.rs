@@ -6,10 +6,9 @@ use std::collections::BTreeSet;
 use super::file_role::{FileRole, file_role};
 
 /// Keys whose values are files that a runner loads.
-const SETUP_KEYS: [&str; 14] = [
+const SETUP_KEYS: [&str; 13] = [
     "globalSetup",
     "globalTeardown",
-    "pytest_plugins",
     "reporters",
     "runner",
     "setupFiles",
@@ -44,6 +43,9 @@ pub fn is_settings_file(path: &str) -> bool {
 /// Returns the files of a commit that the settings in one of its files name.
 pub fn files_named_by_settings(path: &str, text: &str, base: &BTreeSet<String>) -> BTreeSet<String> {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    if name == "conftest.py" {
+        return python_plugins(folder, text, base);
+    }
     let (text, has_own_keys) = match name {
         "package.json" => (package_sections(text), true),
         _ => (text.to_owned(), !is_vite(name)),
@@ -51,6 +53,20 @@ pub fn files_named_by_settings(path: &str, text: &str, base: &BTreeSet<String>) 
     let keys = SETUP_KEYS.iter().chain(OWN_KEYS.iter().filter(|_| has_own_keys));
     let values = keys.flat_map(|key| values_of(&text, key));
     values.flat_map(words).filter_map(|word| find_module(folder, word, base)).filter(|found| found != path).collect()
+}
+
+/// Returns the modules that a `conftest.py` loads as plugins: beside it, from the root, or from `src`.
+fn python_plugins(folder: &str, text: &str, base: &BTreeSet<String>) -> BTreeSet<String> {
+    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.');
+    let names = values_of(text, "pytest_plugins").flat_map(|value| value.split(|c| !is_word(c)));
+    let candidates = names.filter(|name| !name.is_empty()).flat_map(|name| {
+        let file = name.replace('.', "/");
+        [folder, "", "src"].into_iter().flat_map(move |root| {
+            let stem = if root.is_empty() { file.clone() } else { format!("{root}/{file}") };
+            [format!("{stem}.py"), format!("{stem}/__init__.py")]
+        })
+    });
+    candidates.filter(|path| base.contains(path)).collect()
 }
 
 fn is_vite(name: &str) -> bool {
@@ -129,8 +145,7 @@ fn find_module(folder: &str, word: &str, base: &BTreeSet<String>) -> Option<Stri
         }
     }
     let path = parts.join("/");
-    let module = format!("{}.py", path.replace('.', "/"));
-    MODULE_ENDS.iter().map(|end| format!("{path}{end}")).chain([module]).find(|path| base.contains(path))
+    MODULE_ENDS.iter().map(|end| format!("{path}{end}")).find(|path| base.contains(path))
 }
 
 #[cfg(test)]
@@ -176,7 +191,8 @@ mod tests {
             "test: { setupFiles: './hooks.mjs' }, transform: '../src/app.js'",
             &["web/hooks.mjs"],
         );
-        check("conftest.py", "pytest_plugins = ['plugins.db', 'app.py']\nimport app\n", &["app.py", "plugins/db.py"]);
+        check("conftest.py", "pytest_plugins = ['plugins.db']\nimport app\nrunner = app.py\n", &["plugins/db.py"]);
+        check("web/conftest.py", "pytest_plugins = 'app'\n", &["app.py"]);
         check("jest.config.js", "setupFiles: [path.join(__dirname, 'setup.js'", &["setup.js"]);
         check("jest.config.js", "setupFiles: ['../../outside.js', './jest.config.js']", &[]);
         check("jest.config.js", "setupFiles:", &[]);

@@ -227,3 +227,33 @@ fn files_that_a_command_reads() {
         assert_eq!(command_reads(command, path), want, "{command} {path}");
     }
 }
+
+#[test]
+fn folders_of_check_scripts() {
+    for (path, want) in [
+        ("checks/verify.sh", Some("checks")),
+        ("ci/acceptance-tests/run.sh", Some("ci/acceptance-tests")),
+        ("e2e/run.sh", Some("e2e")),
+        ("inspector/check.sh", None),
+        ("scripts/check.sh", None),
+        ("check.sh", None),
+    ] {
+        assert_eq!(check_folder(path), want, "{path}");
+    }
+}
+
+#[test]
+fn files_that_take_the_place_of_others() {
+    for (new, held, want) in [
+        ("plugins/db/__init__.py", "plugins/db.py", true),
+        ("checks/util.cpython-313-x86_64-linux-gnu.so", "checks/util.py", true),
+        ("support/env.js", "support/env.ts", true),
+        ("support/env.json", "support/env.js", true),
+        ("support/environment.js", "support/env.js", false),
+        ("support/env.js", "support/env.js", false),
+        ("plugins/db/app.py", "plugins/db.py", false),
+        ("checks/run.sh.bak", "checks/run.sh", false),
+    ] {
+        assert_eq!(takes_place_of(new, held), want, "{new} {held}");
+    }
+}

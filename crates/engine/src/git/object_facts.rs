@@ -159,21 +159,46 @@ pub(crate) fn pairs_to_compare(commits: &[CommitChanges], blobs: &HashMap<Sha, B
     pairs
 }
 
-/// Returns the lines of `new` that `old` does not have: earlier lines are not this run's doing.
+/// Returns the lines of `new` that `old` does not have: earlier lines are not this run's doing. A key in several lines is
+/// new as a whole, because its first and last line are those of every key.
 pub(crate) fn added_lines(old: &[u8], new: &[u8]) -> Vec<u8> {
     let known: HashSet<&[u8]> = old.split(|byte| *byte == b'\n').collect();
-    let mut added = Vec::new();
-    for line in new.split(|byte| *byte == b'\n').filter(|line| !known.contains(line)) {
-        added.extend_from_slice(line);
-        added.push(b'\n');
+    let lines: Vec<&[u8]> = new.split(|byte| *byte == b'\n').collect();
+    let is_at = |line: &[u8], start: &[u8]| line.trim_ascii_start().starts_with(start);
+    let (mut added, mut rest) = (Vec::new(), lines.as_slice());
+    while let Some(first) = rest.first() {
+        let end = || rest.iter().take(LONGEST_KEY).position(|line| is_at(line, b"-----END "));
+        let size = if is_at(first, b"-----BEGIN ") { end().map_or(1, |end| end + 1) } else { 1 };
+        let (block, after) = rest.split_at(size);
+        if block.iter().any(|line| !known.contains(line)) {
+            for line in block {
+                added.extend_from_slice(line);
+                added.push(b'\n');
+            }
+        }
+        rest = after;
     }
     added
 }
+
+/// How many lines a key has at most.
+const LONGEST_KEY: usize = 200;
 
 #[cfg(test)]
 mod tests {
     use super::super::raw_diff::PathChange;
     use super::*;
+
+    #[test]
+    fn a_replaced_key_is_new_as_a_whole() {
+        let key = |body: &str| format!("a\n-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----\nz\n");
+        let added = |old: &str, new: &str| String::from_utf8(added_lines(old.as_bytes(), new.as_bytes())).unwrap();
+        assert_eq!(added(&key("old"), &key("old")), "");
+        let block = "-----BEGIN PRIVATE KEY-----\nnew\n-----END PRIVATE KEY-----\n";
+        assert_eq!(added(&key("old"), &key("new")), block);
+        assert_eq!(added("a\nb\n", "a\nc\nb\n"), "c\n");
+        assert_eq!(added("", "-----BEGIN X\n"), "-----BEGIN X\n");
+    }
 
     #[test]
     fn links() {

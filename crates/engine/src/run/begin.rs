@@ -25,7 +25,7 @@ use crate::baseline::BaselineReport;
 use crate::error::{Error, file_error};
 use crate::git::{self, BareRepo, BaseCommit, UserRepo};
 use crate::host_environment::HostContext;
-use crate::store::{EventObserver, RunFolder, write_atomic};
+use crate::store::{EventObserver, RunFolder, ScratchFolder, write_atomic};
 
 /// What a run is started with, as [`crate::setup`] works it out.
 #[derive(Debug)]
@@ -307,8 +307,7 @@ fn remove_unstarted_runs(host: &HostContext) -> Result<(), Error> {
 
 /// Runs every proof of a task on its base commit, without starting a run.
 pub async fn run_baseline(host: &HostContext, spec: &RunSpec) -> Result<BaselineReport, Error> {
-    let scratch =
-        tempfile::tempdir().map_err(file_error("make a folder in", std::path::Path::new("the temporary folder")))?;
+    let scratch = ScratchFolder::create(&host.home)?;
     let repo = UserRepo::find(&host.git, &spec.repo).await?;
     let base = repo.base(spec.base_branch.as_deref()).await?;
     let folder = RunFolder::at(scratch.path().to_owned());

@@ -41,10 +41,7 @@ impl RunRequest {
     /// Checks what can be checked without the task, then reads the task.
     pub async fn load(self, host: &HostContext) -> Result<LoadedRequest, SetupError> {
         let Self { dir, task, mut overrides } = self;
-        if overrides.network == Some(PolicyMode::Deny) && !overrides.allow_hosts.is_empty() {
-            return Err(SetupError::AllowedHostsOfNoNetwork);
-        }
-        let grants = check_secret_grants(host, &overrides.secret_grants)?;
+        let grants = check_flags(host, &overrides)?;
         let task = load_task(host, &dir, &task).await?;
         if task.source.is_none() {
             return Err(SetupError::NoTask);
@@ -99,6 +96,7 @@ pub async fn check_startable(
     task: &LoadedTask,
     overrides: &RunOverrides,
 ) -> Result<Option<Error>, SetupError> {
+    check_flags(host, overrides)?;
     let spec = resolve_run(host, task, overrides)?;
     let checked = match check_models(host, &spec).await {
         Ok(()) => check_start(host, &spec).await.map(drop),
@@ -120,6 +118,14 @@ async fn check_models(host: &HostContext, spec: &RunSpec) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Checks what the flags alone decide, and returns the secrets they grant.
+fn check_flags(host: &HostContext, overrides: &RunOverrides) -> Result<Vec<SecretGrant>, SetupError> {
+    if overrides.network == Some(PolicyMode::Deny) && !overrides.allow_hosts.is_empty() {
+        return Err(SetupError::AllowedHostsOfNoNetwork);
+    }
+    check_secret_grants(host, &overrides.secret_grants)
 }
 
 /// Parses secret grants and refuses those whose secret is missing or may not go to that host.

@@ -7,6 +7,7 @@ mod event_log;
 mod home;
 mod liveness;
 mod run_folder;
+mod scratch_folder;
 mod summary_file;
 
 pub use event_log::{AnnouncePhase, EventLog, EventLogReader, EventObserver, SilentObserver, read_events};
@@ -14,3 +15,4 @@ pub use home::{ListedRun, RalphHome, RunList, StoredRun};
 pub(crate) use liveness::short_socket_path;
 pub(crate) use run_folder::make_private_dirs;
 pub use run_folder::{RunFolder, RunLock, write_atomic, write_unflushed};
+pub(crate) use scratch_folder::ScratchFolder;

@@ -177,6 +177,19 @@ async fn run(case: &KillableRun, change: impl FnOnce(&mut RunSpec)) -> RunState 
     runner.drive().await.unwrap().clone()
 }
 
+/// `sandbox.resources.timeout_minutes` wins over what the model asks for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_ends_at_the_limit_of_the_config() {
+    let waits = step(&json!([{"type": "run", "command": "sleep 50", "timeout_s": 60}]), &[]);
+    let done = json!([{"type": "write", "path": "out.txt", "content": "done\n"}, {"type": "commit", "message": "out"}]);
+    let script: Vec<String> =
+        [json!({"format": 1}), waits, step(&done, &["M1.1"])].iter().map(Value::to_string).collect();
+    let case = KillableRun::with(&[], SIMPLE.task, &script.join("\n"), PushTarget::Here);
+    let ended = run(&case, |request| request.command_timeout_s = 1).await;
+    assert_eq!(ended.status, RunStatus::Succeeded, "{}", case.event_text());
+    assert!(case.event_text().contains("no end within 1 s"), "{}", case.event_text());
+}
+
 /// A model that guesses, then reads the file, and knows the word only once its output is in the prompt.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_model_sees_what_its_actions_printed() {

@@ -25,7 +25,9 @@ pub struct ProofPayload {
 pub(super) enum ExpectedProof {
     /// The check fails.
     Refused,
-    /// It fails, or the report on its files names this one.
+    /// It fails, or the report on its files says more of this one than that it changed.
+    Flagged(&'static str),
+    /// It fails, or the report on its files lists this one.
     Named(&'static str),
 }
 
@@ -61,7 +63,19 @@ impl ProofCase {
         Self { id, name, payload: ProofPayload { project, change, before: None, expected, control } }
     }
 
-    /// Creates an attack that may succeed if this file is reported.
+    /// Creates an attack that may succeed if this file is reported as one that can decide.
+    pub(super) const fn flagged(
+        id: &'static str,
+        name: &'static str,
+        project: &'static AttackedProject,
+        change: &'static str,
+        file: &'static str,
+    ) -> Self {
+        let case = Self::refused(id, name, project, change);
+        Self { payload: ProofPayload { expected: ExpectedProof::Flagged(file), ..case.payload }, ..case }
+    }
+
+    /// Creates an attack that may succeed if this file is listed.
     pub(super) const fn named(
         id: &'static str,
         name: &'static str,

@@ -168,6 +168,12 @@ const RUNNING: &[ProofCase] = &[
         "cat > product.sh <<'END'\necho 'import os; os.remove(__file__); load = lambda file: 41' > checks/json.py\necho 41\nEND",
     ),
     ProofCase::refused(
+        "PF-05.create-package",
+        "the product makes a package that the test imports",
+        &COMPARISON,
+        "cat > product.sh <<'END'\nmkdir checks/json; echo 'load = lambda file: 41' > checks/json/__init__.py\necho 41\nEND",
+    ),
+    ProofCase::refused(
         "PF-06.background",
         "a process of earlier work changes the test during the check",
         &SCRIPTS,
@@ -214,7 +220,7 @@ const MAKEFILES: &[ProofCase] = &[
         "touch build; mkdir verify; touch verify/readme.txt",
     ),
     ProofCase::refused("PF-08.include", "an optional include", &MAKE, "echo 'override RUN = true' > local.mk"),
-    ProofCase::named(
+    ProofCase::flagged(
         "PF-08.pattern",
         "one more file of an included pattern",
         &MAKE,
@@ -263,14 +269,14 @@ const LANGUAGES: &[ProofCase] = &[
         &PYTHON,
         "mv tests/test_app.py keep; printf 'import unittest\\nclass T(unittest.TestCase):\\n    def test_answer(self):\\n        pass\\n' > tests/test_app.py; python3 -c 'import py_compile; py_compile.compile(\"tests/test_app.py\", invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)'; mv keep tests/test_app.py",
     ),
-    ProofCase::named(
+    ProofCase::flagged(
         "PF-09.python-exit",
         "the product ends the test",
         &PYTHON,
         "printf 'import os\\nos._exit(0)\\n' > app.py",
         "app.py",
     ),
-    ProofCase::named(
+    ProofCase::flagged(
         "PF-09.python-raise",
         "the product skips the test",
         &PYTHON,
@@ -315,10 +321,10 @@ const LANGUAGES: &[ProofCase] = &[
         &NODE,
         "echo \"require('node:test').skip('answer', () => {})\" > test/app.test.js",
     ),
-    ProofCase::named("PF-10.exit", "the product ends the test", &NODE, "echo 'process.exit(0)' > app.js", "app.js"),
+    ProofCase::flagged("PF-10.exit", "the product ends the test", &NODE, "echo 'process.exit(0)' > app.js", "app.js"),
     ProofCase::refused("PF-11.perl", "changes the test", &PERL, "echo 'exit 0;' > checks/app_test.pl"),
     ProofCase::refused("PF-11.c", "changes the test", &C, "echo 'int main(void) { return 0; }' > tests/t.c"),
-    ProofCase::named(
+    ProofCase::flagged(
         "PF-11.c-exit",
         "the product ends the test",
         &C,

@@ -88,8 +88,11 @@ async fn run_case(arena: &mut ProofArena<'_>, payload: &ProofPayload) -> Result<
     let result = project.trial.run_guarded(&commit, payload.before).await.map_err(failed)?;
     Ok(match payload.expected {
         _ if !result.passed => AttackVerdict::Held,
+        ExpectedProof::Flagged(file) if result.files.flags(file) => AttackVerdict::Held,
         ExpectedProof::Named(file) if result.files.mentions(file) => AttackVerdict::Held,
-        ExpectedProof::Named(file) => AttackVerdict::Escaped(format!("the check passed and nothing names `{file}`")),
+        ExpectedProof::Named(file) | ExpectedProof::Flagged(file) => {
+            AttackVerdict::Escaped(format!("the check passed and nothing names `{file}`"))
+        }
         ExpectedProof::Refused => AttackVerdict::Escaped("the check passed".to_owned()),
     })
 }
