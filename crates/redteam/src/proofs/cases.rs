@@ -180,7 +180,7 @@ const RUNNING: &[ProofCase] = &[
         "echo 'echo 41 # slowly' > product.sh; echo 'sleep 0.3' >> product.sh",
     )
     .before(
-        "setsid sh -c 'n=0; while [ $n -lt 500 ]; do echo \"expect() { :; }\" > checks/lib.sh; sleep 0.01; n=$((n+1)); done' > /dev/null 2>&1 & sleep 0.2",
+        "setsid sh -c 'n=0; while [ $n -lt 500 ]; do echo \"expect() { :; }\" > new.sh; mv new.sh checks/lib.sh; sleep 0.01; n=$((n+1)); done' > /dev/null 2>&1 & sleep 0.2",
     ),
     ProofCase::refused(
         "PF-07.trace",

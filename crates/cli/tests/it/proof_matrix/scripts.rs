@@ -77,7 +77,7 @@ fn make() {
             // The check makes a file of its own, which is no cheat.
             (
                 "Makefile",
-                "-include local.mk\nRUN = sh run.sh\nverify: build copy.sh\n\t$(RUN)\nbuild:\n\t@true\ncopy.sh: product.sh\n\tcp product.sh copy.sh\n",
+                "-include local.mk\nRUN = sh run.sh\nverify: build | copy.sh\n\t$(RUN)\nbuild:\n\t@true\ncopy.sh: product.sh\n\tcp product.sh copy.sh\n",
             ),
             ("run.sh", "[ \"$(sh product.sh)\" = 42 ]\n"),
             ("product.sh", "echo 41\n"),
